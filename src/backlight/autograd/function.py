@@ -1,0 +1,364 @@
+"""User-defined differentiable operations: `Function`, its context, once_differentiable.
+
+Only here a node keeps a ctx object; built-in operations have none.
+"""
+
+from __future__ import annotations
+
+import functools
+
+import numpy as np
+
+from .. import dtypes, views
+from ..engine import FREED, AccumulateGrad, Node, Port, as_tensor, clock, modes, state
+from ..tensor import Tensor
+from .modes import no_grad
+
+
+class FunctionCtx:
+    """What forward leaves for backward: saved tensors, flags, and any attribute the user sets."""
+
+    def save_for_backward(self, *tensors):
+        """Keeps inputs or outputs (None is fine) for backward, checked for in-place changes: see saved_tensors."""
+        self.to_save = tensors
+
+    def save_for_forward(self, *tensors):
+        """Keeps tensors for jvp."""
+        for tensor in tensors:
+            if tensor is not None and not isinstance(tensor, Tensor):
+                raise TypeError("save_for_forward expects all arguments to be tensors; you should save non-tensors as "
+                                "attributes on ctx.")  # fmt: skip
+        self.saved_for_forward = tensors
+
+    def mark_dirty(self, *tensors):
+        """Names the inputs that forward changed in place; they must be among the outputs."""
+        self.dirty_tensors = tensors
+
+    def mark_non_differentiable(self, *tensors):
+        """Names the outputs that have no gradient."""
+        self.non_differentiable = tensors
+
+    def set_materialize_grads(self, value):
+        """Whether backward sees zeros (True, the default) or None where no gradient arrived."""
+        self.materialize_grads = value
+
+
+class _FunctionNode(Node, FunctionCtx):
+    """The node of a Function call, which is also its ctx."""
+
+    __slots__ = ("__dict__",)
+    runs_on_none = True
+    materialize_grads = True
+    to_save = ()
+    dirty_tensors = ()
+    non_differentiable = ()
+    _forward_cls: type
+
+    @property
+    def outputs(self):
+        return self._output_count
+
+    @property
+    def needs_input_grad(self):
+        return self.__dict__.get("_needs", ())
+
+    @needs_input_grad.setter
+    def needs_input_grad(self, value):
+        self.__dict__["_needs"] = value
+
+    @property
+    def saved_tensors(self):
+        """The tensors given to save_for_backward. RuntimeError if they were written since, or freed."""
+        saved = self.__dict__.get("_saved")
+        if saved is None:
+            if self.__dict__.get("_freed"):
+                raise RuntimeError(FREED)
+            return tuple(self.to_save)
+        return tuple([self._unpack(*entry) for entry in saved])
+
+    saved_variables = saved_tensors
+
+    def _unpack(self, kind, value, version, count):
+        if version is not None and version.count != count:
+            from ..views import _modified
+
+            array = value if kind == "output" else value.array
+            producer = self if kind == "output" else value.node
+            raise _modified(self, array, producer, version.count, count)
+        if kind != "output":
+            return value
+        tensor = Tensor._from(value)
+        tensor.version = version
+        tensor.node = self if self._output_count == 1 else Port(self, self._output_numbers[id(value)])
+        return tensor
+
+    def _save(self, outputs):
+        """Turns what forward saved into entries that hold outputs as arrays, so that no cycle arises."""
+        entries = []
+        for tensor in self.to_save:
+            if tensor is None:
+                entries.append(("none", None, None, None))
+                continue
+            if not isinstance(tensor, Tensor):
+                raise TypeError(f"save_for_backward can only save variables, but argument {len(entries)} is of type "
+                                f"{type(tensor).__name__}")  # fmt: skip
+            version = views.version_of(tensor)
+            own = any(tensor is output for output in outputs) and tensor.node is not None
+            own = own and type(tensor.node) is not AccumulateGrad
+            entries.append(("output", tensor.array, version, version.count) if own else ("input", tensor, version, version.count))
+        self.__dict__["_saved"] = entries
+        self.__dict__.pop("to_save", None)
+
+    def run(self, g, edges):
+        grads = self._backward(g if isinstance(g, list) else [g], edges)
+        return [None if x is None else x.array for x in grads]
+
+    def record(self, g, edges):
+        return self._backward(g if isinstance(g, list) else [g], edges)
+
+    def _backward(self, grads, edges):
+        if self.__dict__.get("_freed"):
+            raise RuntimeError(FREED)
+        given = list(map(as_tensor, grads))
+        given += [None] * (self._output_count - len(given))
+        for i, (x, (shape, array_type, differentiable)) in enumerate(zip(given, self._output_shapes, strict=True)):
+            if x is None and self.materialize_grads:
+                given[i] = Tensor._from(np.zeros(shape, array_type))
+            elif x is not None and x.array.dtype != array_type and differentiable:
+                given[i] = x.to(dtypes.from_array_type(array_type))
+        result = self._call_backward(given)
+        result = result if isinstance(result, tuple) else (result,)
+        count = len(self._input_kinds)
+        if len(result) > count and all(x is None for x in result[count:]):
+            result = result[:count]
+        name = type(self).__name__
+        if len(result) != count:
+            raise RuntimeError(f"function {name} returned an incorrect number of gradients (expected {count}, got {len(result)})")
+        out = []
+        for i, (x, kind) in enumerate(zip(result, self._input_kinds, strict=True)):
+            if kind is None:
+                if x is not None:
+                    raise RuntimeError(f"function {name} returned a gradient different from None at position {i + 1}, but the "
+                                       "corresponding forward input was not a Variable")  # fmt: skip
+                out.append(None)
+                continue
+            if x is not None and not isinstance(x, Tensor):
+                raise TypeError(f"expected Variable or None (got {type(x).__name__})")
+            out.append(self._fitted(i, x, kind) if x is not None and edges[i] is not None else None)
+        return out
+
+    def _fitted(self, i, x, kind):
+        shape, array_type = kind
+        if x.array.shape != shape:
+            try:
+                fits = np.broadcast_shapes(shape, x.array.shape) == x.array.shape
+            except ValueError:
+                fits = False
+            if not fits:
+                raise RuntimeError(f"Function {type(self).__name__} returned an invalid gradient at index {i} - got "
+                                   f"{list(x.array.shape)} but expected shape compatible with {list(shape)}")  # fmt: skip
+            x = x.sum_to_size(shape)
+        if x.array.dtype != array_type:
+            if x.array.dtype.kind == "c" and array_type.kind != "c":
+                x = x.real
+            x = x.to(dtypes.from_array_type(array_type))
+        return x
+
+    def _call_backward(self, given):
+        cls = self._forward_cls
+        has_vjp = "vjp" in vars(cls) or cls.vjp is not Function.vjp
+        backward = cls.vjp if has_vjp else cls.backward
+        return backward(self, *given)
+
+    @property
+    def saved(self):
+        return self.__dict__.get("_saved")
+
+    @saved.setter
+    def saved(self, _none):
+        """The sweep frees what a node saved by setting this to None."""
+        if self.__dict__.get("_saved"):
+            self.__dict__["_freed"] = True
+            self.__dict__["_saved"] = None
+
+
+class _FunctionType(type):
+    """Gives every Function its node class, named as PyTorch names it: MyFunctionBackward."""
+
+    def __init__(cls, name, bases, members):
+        super().__init__(name, bases, members)
+        cls._backward_cls = type(name + "Backward", (_FunctionNode,), {"__slots__": (), "_forward_cls": cls})
+
+
+class Function(FunctionCtx, metaclass=_FunctionType):
+    """Base class of user-defined differentiable operations: static forward and backward, used through `apply`.
+
+    >>> import backlight as torch
+    >>> class Cube(torch.autograd.Function):
+    ...     @staticmethod
+    ...     def forward(ctx, x):
+    ...         ctx.save_for_backward(x)
+    ...         return x ** 3
+    ...     @staticmethod
+    ...     def backward(ctx, grad):
+    ...         x, = ctx.saved_tensors
+    ...         return 3 * x ** 2 * grad
+    >>> x = torch.tensor(2., requires_grad=True)
+    >>> Cube.apply(x).backward()
+    >>> x.grad
+    tensor(12.)
+    """
+
+    def __init__(self, *args, **kwargs):
+        raise RuntimeError(f"{type(self)} should not be instantiated. Methods on autograd functions are all static, so you should "
+                           "invoke them on the class itself. Instantiating an autograd function is not supported.")  # fmt: skip
+
+    def __call__(self, *args, **kwargs):
+        raise RuntimeError("Legacy autograd function with non-static forward method is deprecated. Please use new-style autograd "
+                           "function with static forward method.")  # fmt: skip
+
+    @staticmethod
+    def forward(*args, **kwargs):
+        """Computes the outputs: `forward(ctx, *inputs)`, or `forward(*inputs)` beside a setup_context."""
+        raise NotImplementedError("You must implement the forward function for custom autograd.Function.")
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        """Saves for backward what `forward(*inputs)` -> output needs to remember."""
+        raise NotImplementedError("setup_context is not implemented.")
+
+    @staticmethod
+    def backward(ctx, *grad_outputs):
+        """Returns a gradient (or None) for every input of forward."""
+        raise NotImplementedError("You must implement either the backward or vjp method for your custom autograd.Function to use "
+                                  "it with backward mode AD.")  # fmt: skip
+
+    vjp = backward
+
+    @classmethod
+    def apply(cls, *args, **kwargs):
+        """Runs forward on the inputs and connects the outputs to the graph."""
+        node = object.__new__(cls._backward_cls)
+        tensors = [x for x in args if isinstance(x, Tensor)]
+        edges = [views.current_node(x) if isinstance(x, Tensor) else None for x in args]
+        node.needs_input_grad = tuple(e is not None for e in edges)
+        recording = modes.grad and any(e is not None for e in edges)
+        node.edges = tuple(edges) if recording else ()
+        node.seq, node.hooks = next(clock), None
+        node._input_kinds = [(x.array.shape, x.array.dtype) if isinstance(x, Tensor) else None for x in args]
+        separate = cls.setup_context is not Function.setup_context
+        with no_grad():
+            if separate:
+                output = cls.forward(*args, **kwargs)
+                cls.setup_context(node, args, output)
+            else:
+                output = cls.forward(node, *args, **kwargs)
+        single = not isinstance(output, tuple)
+        outputs = [output] if single else list(output)
+        node._output_count = len(outputs)
+        node._output_shapes, node._output_numbers = [], {}
+        inputs = {id(x): x for x in tensors}
+        dirty = {id(x) for x in node.dirty_tensors}
+        constant = {id(x) for x in node.non_differentiable}
+        for x in node.dirty_tensors:
+            if id(x) not in inputs:
+                raise RuntimeError("Some elements marked as dirty during the forward method were not returned as output. The "
+                                   "inputs that are modified inplace must all be outputs of the Function.")  # fmt: skip
+        if any(id(x) not in {id(o) for o in outputs} for x in node.dirty_tensors):
+            raise RuntimeError("Some elements marked as dirty during the forward method were not returned as output. The inputs "
+                               "that are modified inplace must all be outputs of the Function.")  # fmt: skip
+        results = []
+        for i, x in enumerate(outputs):
+            if not isinstance(x, Tensor):
+                node._output_shapes.append(((), np.dtype("f4"), False))
+                results.append(x)
+                continue
+            differentiable = id(x) not in constant and x.array.dtype.kind in "fcV"
+            node._output_shapes.append((x.array.shape, x.array.dtype, differentiable))
+            node._output_numbers[id(x.array)] = i
+            target = node if len(outputs) == 1 else Port(node, i)
+            if id(x) in dirty:
+                views.bump(x)
+                if recording and differentiable:
+                    if type(edges[[id(a) for a in args].index(id(x))]) is AccumulateGrad and x.base is None:
+                        raise RuntimeError("a leaf Variable that requires grad is being used in an in-place operation.")
+                    if x.base is not None:
+                        views.check_writable(x)
+                        x.base.root.node = views.CopySlices(x.base.root, x, node)
+                        x.version.rebases += 1
+                    else:
+                        x.node = target
+            elif id(x) in inputs:
+                x = _alias(x)
+                if recording and differentiable:
+                    x.node = target
+                    if x.base is not None:
+                        x.base.made = "custom function"
+            elif recording and differentiable:
+                if x.base is not None and x.base.root.node is None:
+                    x.base = views.View(x.base.root, "custom function")
+                x.node = target
+            elif id(x) in constant:
+                x = x if x.node is None else x.detach()
+            outputs[i] = x
+            results.append(x)
+        if recording:
+            if node.to_save:
+                replaced = {id(old): new for old, new in zip(output if not single else (output,), results, strict=True)}
+                node.to_save = tuple(replaced.get(id(x), x) if id(x) not in inputs or id(x) in dirty else x for x in node.to_save)
+                node._save(results)
+            if state.recorder is not None:
+                state.recorder.created(cls, node, results, args)
+        return results[0] if single else tuple(results)
+
+
+def _alias(x):
+    """A view of an input that forward returned as it was."""
+    result = Tensor._from(x.array)
+    views.view_of(result, x)
+    return result
+
+
+class NestedIOFunction(Function):
+    """Not supported: nested structures of tensors as inputs and outputs of a legacy Function."""
+
+    @classmethod
+    def apply(cls, *args, **kwargs):
+        raise RuntimeError("NestedIOFunction is a legacy of PyTorch 0.3; use Function with flat arguments")
+
+
+def once_differentiable(fn):
+    """Marks a backward whose own gradient would be wrong: differentiating it raises an error."""
+
+    @functools.wraps(fn)
+    def wrapper(ctx, *args):
+        with no_grad():
+            outputs = fn(ctx, *args)
+        if not modes.grad or not any(isinstance(x, Tensor) and x.requires_grad for x in args):
+            return outputs
+        single = not isinstance(outputs, tuple)
+        results = [x.detach() if isinstance(x, Tensor) else x for x in ((outputs,) if single else outputs)]
+        source = next(x for x in args if isinstance(x, Tensor) and x.requires_grad)
+        for x in results:
+            if isinstance(x, Tensor):
+                x.node = _ErrorNode(source)
+        return results[0] if single else tuple(results)
+
+    return wrapper
+
+
+class _ErrorNode(Node):
+    """The node behind the results of a once_differentiable backward."""
+
+    __slots__ = ()
+
+    def __init__(self, source):
+        self.edges, self.seq, self.hooks = (source.node,), next(clock), None
+
+    def run(self, g, edges):
+        raise RuntimeError("trying to differentiate twice a function that was marked with @once_differentiable")
+
+    record = run
+
+
+_ErrorNode.__name__ = "DelayedError"

@@ -1,0 +1,150 @@
+"""Grad modes: no_grad, enable_grad, set_grad_enabled, inference_mode, as context managers and decorators."""
+
+from __future__ import annotations
+
+from ..engine import modes, set_grad_mode, set_inference
+
+
+def _is_generator(function) -> bool:
+    return bool(getattr(getattr(function, "__code__", None), "co_flags", 0) & 0x20)
+
+
+def _wrap(make, function):
+    """`function` run under a fresh `make()`; a generator is resumed under it each time."""
+    import functools
+
+    if isinstance(function, type):
+        function.__init__ = _wrap(make, function.__init__)
+        return function
+    if not _is_generator(function):
+
+        @functools.wraps(function)
+        def inside(*args, **kwargs):
+            with make():
+                return function(*args, **kwargs)
+
+        return inside
+
+    @functools.wraps(function)
+    def steps(*args, **kwargs):
+        generator = function(*args, **kwargs)
+        try:
+            with make():
+                value = generator.send(None)
+            while True:
+                try:
+                    sent = yield value
+                except GeneratorExit:
+                    with make():
+                        generator.close()
+                    raise
+                except BaseException as error:
+                    with make():
+                        value = generator.throw(error)
+                else:
+                    with make():
+                        value = generator.send(sent)
+        except StopIteration as stop:
+            return stop.value
+
+    return steps
+
+
+class _GradMode:
+    """A context manager and decorator that sets grad mode and puts back what was there."""
+
+    def __init__(self, on: bool):
+        self.on = on
+        self.before: list[bool] = []
+
+    def __enter__(self):
+        self.before.append(modes.grad)
+        set_grad_mode(self.on)
+
+    def __exit__(self, *_exception):
+        set_grad_mode(self.before.pop())
+
+    def clone(self):
+        return type(self)()
+
+    def __call__(self, function):
+        return _wrap(self.clone, function)
+
+
+class no_grad(_GradMode):
+    """Nothing is recorded inside: `with no_grad():` or `@no_grad()`.
+
+    >>> import backlight as torch
+    >>> x = torch.ones(1, requires_grad=True)
+    >>> with torch.no_grad():
+    ...     (x * 2).requires_grad
+    False
+    """
+
+    def __new__(cls, function=None):
+        self = object.__new__(cls)
+        if function is not None:
+            self.__init__()
+            return self(function)
+        return self
+
+    def __init__(self, function=None):
+        super().__init__(False)
+
+
+class enable_grad(no_grad):
+    """Everything is recorded inside, also within `no_grad`: `with enable_grad():` or `@enable_grad()`."""
+
+    def __init__(self, function=None):
+        _GradMode.__init__(self, True)
+
+
+class set_grad_enabled(_GradMode):
+    """Sets grad mode at once; as a context manager it puts the old mode back at the end."""
+
+    def __init__(self, mode: bool):
+        self.on = bool(mode)
+        self.before = [modes.grad]
+        set_grad_mode(self.on)
+
+    def __enter__(self):
+        set_grad_mode(self.on)
+
+    def __call__(self, function):
+        set_grad_mode(self.before.pop())
+        return super().__call__(function)
+
+    def clone(self):
+        return set_grad_enabled(self.on)
+
+
+class inference_mode(_GradMode):
+    """Like no_grad, and the tensors made inside can't take part in a graph later."""
+
+    def __new__(cls, mode=True):
+        self = object.__new__(cls)
+        if callable(mode):
+            self.__init__()
+            return self(mode)
+        return self
+
+    def __init__(self, mode=True):
+        super().__init__(False)
+        self.mode = mode
+
+    def __enter__(self):
+        self.before.append((modes.grad, modes.inference))
+        set_inference(self.mode)
+        set_grad_mode(modes.grad and not self.mode)
+
+    def __exit__(self, *_exception):
+        grad_before, inference_before = self.before.pop()
+        set_inference(inference_before)
+        set_grad_mode(grad_before)
+
+    def clone(self):
+        return inference_mode(self.mode)
+
+
+def is_inference_mode_enabled() -> bool:
+    return modes.inference

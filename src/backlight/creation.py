@@ -1,0 +1,650 @@
+"""New tensors: from data, filled with numbers, like other tensors; and back to NumPy, Python and other libraries."""
+
+from __future__ import annotations
+
+import math
+import operator
+
+import numpy as np
+
+from . import dtypes, views
+from .dtypes import Size
+from .engine import AccumulateGrad, modes
+from .op import public, write_out
+from .tensor import Tensor, as_subclass
+
+
+def _finish(array, dtype=None, device=None, requires_grad=False, out=None, layout=None, pin_memory=False):
+    """The array as a new tensor with the options that every creating function takes."""
+    del layout, pin_memory
+    if device is not None:
+        dtypes.check_device(device)
+    if dtype is not None and array.dtype != dtype.array_type:
+        array = array.astype(dtype.array_type)
+    if out is not None:
+        return write_out(out, Tensor._from(array))
+    result = Tensor._from(array)
+    if modes.inference:
+        result.version = views.InferenceVersion()
+    if requires_grad:
+        result.requires_grad_()
+    return result
+
+
+def _default():
+    return dtypes.get_default_dtype().array_type
+
+
+# From data
+
+
+def _nested_shape(data):
+    shape = []
+    while isinstance(data, (list, tuple)):
+        shape.append(len(data))
+        if not data:
+            break
+        data = data[0]
+    return shape
+
+
+def _check_nested(data, shape, dim=0):
+    if isinstance(data, Tensor):
+        return
+    is_sequence = isinstance(data, (list, tuple))
+    if is_sequence != (dim < len(shape)):
+        if is_sequence:
+            raise TypeError(f"only number is supported, but got {type(data).__name__} at dim {dim}")
+        raise TypeError(f"expected sequence object with len >= 0 or a buffer, but got {type(data).__name__} at dim {dim}")
+    if is_sequence:
+        if len(data) != shape[dim]:
+            raise ValueError(f"expected sequence of length {shape[dim]} at dim {dim} (got {len(data)})")
+        for item in data:
+            _check_nested(item, shape, dim + 1)
+
+
+def _array_of(data, dtype=None):
+    """New array from nested sequences, numbers, arrays or tensors, in the type that PyTorch infers."""
+    if isinstance(data, Tensor):
+        return data.array.copy()
+    if isinstance(data, (np.ndarray, np.generic)):
+        dtypes.from_array_type(data.dtype)
+        return np.array(data)
+    if hasattr(data, "__array__") and not isinstance(data, (list, tuple)):
+        return np.array(data.__array__())
+    t = dtypes.number_type(data)
+    if t is not None:
+        return np.array(data, (dtype or t).array_type)
+    if isinstance(data, (str, bytes)):
+        raise TypeError(f"new(): invalid data type '{type(data).__name__}'")
+    if not isinstance(data, (list, tuple)):
+        if hasattr(data, "__len__") and hasattr(data, "__getitem__"):
+            data = [data[i] for i in range(len(data))]
+        else:
+            raise RuntimeError(f"Could not infer dtype of {type(data).__name__}")
+    if not data:
+        return np.empty((0,), _default())
+    flat = data
+    try:
+        array = np.array(flat if not _has_tensors(data) else _plain(data))
+    except ValueError:
+        array = None
+    if array is None or array.dtype == object or array.dtype.kind in "US":
+        _check_nested(data, _nested_shape(data))
+        leaf = data
+        while isinstance(leaf, (list, tuple)):
+            leaf = leaf[0]
+        if isinstance(leaf, str):
+            raise ValueError("too many dimensions 'str'")
+        raise RuntimeError(f"Could not infer dtype of {type(leaf).__name__}")
+    if array.dtype.kind == "f" and array.dtype == np.float64 and not _holds_arrays(data):
+        array = array.astype(_default()) if dtype is None else array
+    elif array.dtype.kind == "c" and not _holds_arrays(data):
+        array = array.astype(dtypes.PYTHON_TYPES[complex].array_type) if dtype is None else array
+    elif not array.size and array.dtype == np.float64:
+        array = array.astype(_default())
+    return array
+
+
+def _has_tensors(data):
+    return any(isinstance(x, Tensor) or (isinstance(x, (list, tuple)) and _has_tensors(x)) for x in data)
+
+
+def _plain(data):
+    return [_plain(x) if isinstance(x, (list, tuple)) else x.array if isinstance(x, Tensor) else x for x in data]
+
+
+def _holds_arrays(data):
+    while isinstance(data, (list, tuple)) and data:
+        data = data[0]
+    return isinstance(data, (np.ndarray, np.generic, Tensor))
+
+
+@public(method=False)
+def tensor(data, *, dtype=None, device=None, requires_grad=False, pin_memory=False):
+    """A new leaf tensor with a copy of the data: numbers, nested sequences, arrays or tensors.
+
+    Python floats become the default dtype (float32), ints int64. Raises TypeError or ValueError for ragged data.
+
+    >>> import backlight as torch
+    >>> torch.tensor([[1., 2.], [3., 4.]])
+    tensor([[1., 2.],
+            [3., 4.]])
+    """
+    del pin_memory
+    if isinstance(data, Tensor):
+        import warnings
+
+        warnings.warn(
+            "To copy construct from a tensor, it is recommended to use sourceTensor.detach().clone() or "
+            "sourceTensor.detach().clone().requires_grad_(True), rather than torch.tensor(sourceTensor).",
+            UserWarning,
+            stacklevel=2,
+        )
+    return _finish(_array_of(data, dtype), dtype, device, requires_grad)
+
+
+@public(method=False, aliases=("asarray",))
+def as_tensor(data, dtype=None, device=None):
+    """The data as a tensor, sharing memory with an array or tensor where the type allows."""
+    dtypes.check_device(device)
+    if isinstance(data, Tensor):
+        return data if dtype is None else data.to(dtype)
+    if isinstance(data, np.ndarray):
+        return from_numpy(data) if dtype is None else from_numpy(data).to(dtype)
+    return tensor(data, dtype=dtype)
+
+
+@public(method=False)
+def from_numpy(array):
+    """A tensor that shares the array's memory. TypeError for types without a PyTorch equivalent."""
+    if not isinstance(array, np.ndarray):
+        raise TypeError(f"expected np.ndarray (got {type(array).__name__})")
+    dtypes.from_array_type(array.dtype)
+    if any(s < 0 for s in array.strides):
+        raise ValueError(
+            "At least one stride in the given numpy array is negative, and tensors with negative strides are not currently "
+            "supported. (You can probably work around this by making a copy of your array  with array.copy().) "
+        )
+    if not array.flags.writeable:
+        import warnings
+
+        warnings.warn("The given NumPy array is not writable, and PyTorch does not support non-writable tensors.", UserWarning,
+                      stacklevel=2)  # fmt: skip
+    return Tensor._from(array)
+
+
+def legacy_array(data, dtype=None):
+    """What `Tensor(...)` holds: sizes give uninitialised memory, one sequence or array its values as float32."""
+    array_type = (dtype or dtypes.get_default_dtype()).array_type
+    if len(data) == 1 and isinstance(data[0], (Size, tuple, list, np.ndarray, Tensor)):
+        if isinstance(data[0], Size):
+            return np.zeros(data[0], array_type)
+        if isinstance(data[0], Tensor):
+            return data[0].array.astype(array_type, copy=False)
+        return _array_of(data[0]).astype(array_type)
+    for n in data:
+        if not hasattr(n, "__index__"):
+            raise TypeError(f"new(): data must be a sequence (got {type(n).__name__})")
+    return np.zeros(tuple(map(operator.index, data)) or (0,), array_type)
+
+
+# Filled
+
+
+def _shape(size, name="size"):
+    if len(size) == 1 and isinstance(size[0], (tuple, list, Tensor)):
+        size = tuple(size[0])
+    out = []
+    for n in size:
+        if not hasattr(n, "__index__"):
+            raise TypeError(f"{name} must be a tuple of ints, but found element of type {type(n).__name__}")
+        n = n.__index__()
+        if n < 0:
+            raise RuntimeError(f"Trying to create tensor with negative dimension {n}: {list(size)}")
+        out.append(n)
+    return tuple(out)
+
+
+def _filled(name, make, words):
+    def function(*size, out=None, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False,
+                 memory_format=None, **kwargs):  # fmt: skip
+        del layout, pin_memory, memory_format
+        size = _shape(size or (kwargs.pop("size"),))
+        if kwargs:
+            raise TypeError(f"{name}() got an unexpected keyword argument '{next(iter(kwargs))}'")
+        if out is not None and dtype is None:
+            dtype = out.dtype
+        return _finish(make(size, (dtype or dtypes.get_default_dtype()).array_type), None, device, requires_grad, out)
+
+    function.__name__ = name
+    function.__doc__ = f"A tensor of {words}: {name}(2, 3) or {name}((2, 3)). -> (*size)."
+
+    def like(input, *, dtype=None, layout=None, device=None, requires_grad=False, memory_format=None):
+        del layout
+        array_type = input.array.dtype if dtype is None else dtype.array_type
+        order = "C" if memory_format is dtypes.contiguous_format else "K"
+        array = np.empty_like(input.array, array_type, order=order)
+        if name != "empty":
+            array[...] = 1 if name == "ones" else 0
+        return _finish(array, None, device, requires_grad)
+
+    like.__name__ = f"{name}_like"
+    like.__doc__ = f"A tensor of {words} with the shape and type of `input`. (*S) -> (*S)."
+
+    def new(self, *size, dtype=None, device=None, requires_grad=False, layout=None, pin_memory=False, **kwargs):
+        del layout, pin_memory
+        size = _shape(size or (kwargs.pop("size", ()),))
+        return _finish(make(size, self.array.dtype if dtype is None else dtype.array_type), None, device, requires_grad)
+
+    new.__name__ = f"new_{name}"
+    new.__doc__ = f"A tensor of {words} with this tensor's type. -> (*size)."
+    public(method=False)(function)
+    public(method=False)(like)
+    public(module="")(new)
+    return function, like
+
+
+zeros, zeros_like = _filled("zeros", np.zeros, "zeros")
+ones, ones_like = _filled("ones", np.ones, "ones")
+empty, empty_like = _filled("empty", np.zeros, "undefined values (zeros here)")
+
+
+@public(method=False)
+def full(size, fill_value, *, out=None, dtype=None, layout=None, device=None, requires_grad=False, pin_memory=False):
+    """A tensor filled with one number, in the number's type unless dtype is given. -> (*size)."""
+    del layout, pin_memory
+    if isinstance(fill_value, Tensor):
+        fill_value = fill_value.item()
+    t = dtype or (out.dtype if out is not None else dtypes.number_type(fill_value))
+    size = _shape((size,) if not isinstance(size, int) else ((size,),))
+    return _finish(np.full(size, fill_value, t.array_type), None, device, requires_grad, out)
+
+
+@public(method=False)
+def full_like(input, fill_value, *, dtype=None, layout=None, device=None, requires_grad=False, memory_format=None):
+    """A tensor filled with one number, with the shape and type of `input`."""
+    del layout, memory_format
+    array_type = input.array.dtype if dtype is None else dtype.array_type
+    if isinstance(fill_value, Tensor):
+        fill_value = fill_value.item()
+    return _finish(np.full_like(input.array, fill_value, array_type), None, device, requires_grad)
+
+
+@public(module="")
+def new_full(self, size, fill_value, *, dtype=None, device=None, requires_grad=False, layout=None, pin_memory=False):
+    """A tensor filled with one number, with this tensor's type."""
+    del layout, pin_memory
+    t = self.dtype if dtype is None else dtype
+    return _finish(np.full(_shape((size,)), fill_value, t.array_type), None, device, requires_grad)
+
+
+@public(module="")
+def new_tensor(self, data, *, dtype=None, device=None, requires_grad=False):
+    """A new tensor with a copy of the data and this tensor's type."""
+    return _finish(_array_of(data), dtype or self.dtype, device, requires_grad)
+
+
+def _numbers(values, dtype):
+    """The dtype of a range: int64 for ints, the default type as soon as one number is a float."""
+    if dtype is not None:
+        return dtype
+    found = [v.dtype if isinstance(v, Tensor) else dtypes.number_type(v) for v in values]
+    return dtypes.int64 if all(t.category < 2 for t in found) else dtypes.get_default_dtype()
+
+
+@public(method=False)
+def arange(*args, start=None, end=None, step=None, out=None, dtype=None, layout=None, device=None, requires_grad=False,
+           pin_memory=False):  # fmt: skip
+    """Numbers from start (0) up to, not including, end, in steps (1). -> (ceil((end - start) / step))."""
+    del layout, pin_memory
+    if len(args) == 1 and end is None:
+        end = args[0]
+    elif len(args) == 1:
+        start = args[0]
+    elif args:
+        start, end, step = args if len(args) == 3 else (*args, step)
+    start, step = 0 if start is None else start, 1 if step is None else step
+    if out is not None and dtype is None:
+        dtype = out.dtype
+    t = _numbers((start, end, step), dtype)
+    start, end, step = (v.item() if isinstance(v, Tensor) else v for v in (start, end, step))
+    if step == 0:
+        raise RuntimeError("step must be nonzero")
+    if not all(math.isfinite(v) for v in (start, end)):
+        raise RuntimeError(f"unsupported range: {start} -> {end}")
+    if (end - start) * step < 0:
+        raise RuntimeError("upper bound and lower bound inconsistent with step sign")
+    if t.category == 1:
+        start, end, step = int(start), int(end), int(step)
+        array = np.arange(start, end, step, np.int64)
+    else:
+        count = math.ceil((end - start) / step)
+        array = start + np.arange(count, dtype=np.float64) * step
+    with np.errstate(all="ignore"):
+        return _finish(array.astype(t.array_type), None, device, requires_grad, out)
+
+
+@public(method=False)
+def linspace(start, end, steps, *, out=None, dtype=None, layout=None, device=None, requires_grad=False, pin_memory=False):
+    """`steps` numbers evenly spaced from start to end, both included. -> (steps)."""
+    del layout, pin_memory
+    for value in (start, end):
+        if isinstance(value, Tensor) and value.array.ndim:
+            raise RuntimeError("linspace only supports 0-dimensional start and end tensors")
+    kinds = [v.dtype if isinstance(v, Tensor) else dtypes.number_type(v) for v in (start, end)]
+    start, end = (v.item() if isinstance(v, Tensor) else v for v in (start, end))
+    steps = operator.index(steps)
+    if steps < 0:
+        raise RuntimeError("number of steps must be non-negative")
+    if out is not None and dtype is None:
+        dtype = out.dtype
+    complex_ends = any(t.category == 3 for t in kinds)
+    t = dtype or (dtypes.PYTHON_TYPES[complex] if complex_ends else dtypes.get_default_dtype())
+    if complex_ends and t.category < 3:
+        raise RuntimeError(f"torch.linspace(): inferred dtype {dtypes.PYTHON_TYPES[complex]} can't be safely cast to passed dtype {t}")
+    return _finish(_linspace(start, end, steps, t), None, device, requires_grad, out)
+
+
+def _linspace(start, end, steps, t):
+    """From both ends towards the middle, in the result's own precision, as PyTorch's CPU code does."""
+    if steps == 1:
+        return np.array([start]).astype(t.array_type)
+    if t.category == 1:
+        start, end = int(start), int(end)
+        step = np.float32((end - start) / max(steps - 1, 1))
+        i = np.arange(steps)
+        half = steps // 2
+        with np.errstate(all="ignore"):
+            up = start + step.astype(np.float64) * i
+            down = end - step.astype(np.float64) * (steps - i - 1)
+            return np.where(i < half, up, down).astype(t.array_type)
+    work = t.array_type if t.array_type.itemsize > 2 else np.dtype(np.float32)
+    if t.category == 3:
+        work = t.array_type
+    start, end = work.type(start), work.type(end)
+    step = (end - start) / work.type(max(steps - 1, 1))
+    i = np.arange(steps).astype(work)
+    with np.errstate(all="ignore"):
+        array = np.where(np.arange(steps) < steps // 2, start + step * i, end - step * (work.type(steps - 1) - i))
+    return array.astype(t.array_type)
+
+
+@public(method=False)
+def logspace(start, end, steps, base=10.0, *, out=None, dtype=None, device=None, requires_grad=False):
+    """base ** linspace(start, end, steps)."""
+    t = dtype or dtypes.get_default_dtype()
+    exponents = _linspace(start, end, operator.index(steps), dtypes.float64)
+    return _finish(np.power(np.float64(base), exponents).astype(t.array_type), None, device, requires_grad, out)
+
+
+@public(method=False)
+def eye(n, m=None, *, out=None, dtype=None, layout=None, device=None, requires_grad=False, pin_memory=False):
+    """The identity matrix, or the first m columns of it. -> (n, m)."""
+    del layout, pin_memory
+    for k in (n, m):
+        if k is not None and k < 0:
+            raise RuntimeError(f"{'n' if k is n else 'm'} must be greater or equal to 0, got {k}")
+    t = dtype or (out.dtype if out is not None else dtypes.get_default_dtype())
+    return _finish(np.eye(n, m, dtype=t.array_type), None, device, requires_grad, out)
+
+
+@public(method=False)
+def scalar_tensor(s, *, dtype=None, device=None, requires_grad=False):
+    """A 0-d tensor of a number, in the default dtype."""
+    return _finish(np.array(s, (dtype or dtypes.get_default_dtype()).array_type), None, device, requires_grad)
+
+
+@public(method=False)
+def complex(real, imag):
+    """A complex tensor from its parts. Differentiable in both."""
+    if real.dtype is not imag.dtype:
+        raise RuntimeError(f"Expected object of scalar type {dtypes.scalar_type_name(real.dtype)} but got scalar type "
+                           f"{dtypes.scalar_type_name(imag.dtype)} for second argument")  # fmt: skip
+    from .ops.pointwise import to_complex
+
+    return to_complex(real) + to_complex(imag) * 1j
+
+
+@public(method=False)
+def tril_indices(row, col, offset=0, *, dtype=dtypes.int64):
+    """The coordinates of a matrix's lower triangle. -> (2, count)."""
+    return _finish(np.stack(np.tril_indices(row, offset, col)), dtype)
+
+
+@public(method=False)
+def triu_indices(row, col, offset=0, *, dtype=dtypes.int64):
+    """The coordinates of a matrix's upper triangle. -> (2, count)."""
+    return _finish(np.stack(np.triu_indices(row, offset, col)), dtype)
+
+
+@public(method=False)
+def result_type(tensor1, tensor2):
+    """The dtype of an operation on two tensors or numbers."""
+    tensors = [v.array for v in (tensor1, tensor2) if isinstance(v, Tensor)]
+    return dtypes.promote(tensors, [v for v in (tensor1, tensor2) if not isinstance(v, Tensor)])
+
+
+# In-place fills
+
+
+def _fill(name):
+    from .op import inplace, op
+
+    primitive = op(name, lambda x, value: np.full_like(x, value), lambda g, _input, _out, _value: g * 0,
+                   node=f"{name.capitalize()}Backward0", promote="keep")  # fmt: skip
+
+    def method(self, value=0):
+        if isinstance(value, Tensor):
+            if value.array.ndim:
+                raise RuntimeError(f"fill_ only supports 0-dimension value tensor but got tensor with {value.array.ndim} "
+                                   "dimensions.")  # fmt: skip
+            if value.node is not None:
+                return self.copy_(value)
+            value = value.array.item()
+        return inplace(lambda old: primitive(old, value), f"{name}_", self, (), {})
+
+    return method
+
+
+Tensor.fill_ = _fill("fill")
+_zero = _fill("zero")
+Tensor.zero_ = lambda self: _zero(self)
+Tensor.fill_.__doc__ = "Writes one number into all elements."
+Tensor.zero_.__doc__ = "Writes zeros into all elements."
+
+
+def _resize_(self, *size, memory_format=None):
+    """Changes this tensor's shape, keeping the elements in memory order; new ones are undefined. Not differentiable."""
+    del memory_format
+    if self.requires_grad:
+        raise RuntimeError("cannot resize variables that require grad")
+    shape = _shape(size)
+    flat = self.array.reshape(-1)
+    count = math.prod(shape)
+    grown = np.zeros(count, self.array.dtype)
+    grown[: min(count, flat.size)] = flat[:count]
+    self.array = (flat[:count] if count <= flat.size else grown).reshape(shape)
+    return self
+
+
+Tensor.resize_ = _resize_
+
+
+def _set_(self, source=None):
+    """Makes this tensor share the other's memory."""
+    self.array = np.empty(0, self.array.dtype) if source is None else source.array
+    views.bump(self)
+    return self
+
+
+Tensor.set_ = _set_
+
+# To NumPy, Python and other libraries
+
+
+def _numpy(self, *, force=False):
+    """The array that holds this tensor: no copy. RuntimeError for tensors that require grad, unless force."""
+    if self.requires_grad and not force:
+        raise RuntimeError("Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy() instead.")
+    if self.array.dtype.kind == "V" or self.array.dtype.name == "bfloat16":
+        raise TypeError("Got unsupported ScalarType BFloat16")
+    return self.array
+
+
+def _array(self, dtype=None, copy=None):
+    array = _numpy(self)
+    if dtype is not None:
+        array = array.astype(dtype, copy=bool(copy))
+    return array.copy() if copy else array
+
+
+def _array_wrap(_self, array, _context=None, _return_scalar=False):
+    return Tensor._from(np.asarray(array))
+
+
+def _tolist(self):
+    """Nested lists of Python numbers (a number for a 0-d tensor)."""
+    if self.array.dtype.name == "bfloat16":
+        return self.array.astype(np.float32).tolist()
+    return self.array.tolist()
+
+
+Tensor.numpy, Tensor.__array__, Tensor.__array_wrap__, Tensor.tolist = _numpy, _array, _array_wrap, _tolist
+
+
+def _dlpack(self, *, stream=None, max_version=None, dl_device=None, copy=None):
+    """The tensor for another library by the DLPack protocol, without a copy."""
+    del stream, dl_device
+    if self.requires_grad:
+        raise BufferError("Can't export tensors that require gradient, use tensor.detach()")
+    return self.array.__dlpack__(max_version=max_version, copy=copy)
+
+
+Tensor.__dlpack__ = _dlpack
+Tensor.__dlpack_device__ = lambda self: (1, 0)
+
+
+@public(method=False)
+def from_dlpack(ext_tensor):
+    """A tensor that shares the memory of any object with `__dlpack__`."""
+    if isinstance(ext_tensor, Tensor):
+        return ext_tensor.detach()
+    if not hasattr(ext_tensor, "__dlpack__"):
+        raise TypeError(f"from_dlpack needs an object with __dlpack__, got {type(ext_tensor).__name__}")
+    return Tensor._from(np.from_dlpack(ext_tensor))
+
+
+def _rebuild(cls, array, requires_grad, attributes):
+    result = Tensor._from(array) if cls is Tensor else as_subclass(Tensor._from(array), cls)
+    result.__dict__.update(attributes)
+    if requires_grad:
+        result.requires_grad_()
+    return result
+
+
+def _own_attributes(self):
+    return {k: v for k, v in self.__dict__.items() if k not in ("_leaf", "_grad")}
+
+
+def _reduce_ex(self, _protocol):
+    if type(self.node) is not AccumulateGrad and self.node is not None:
+        raise RuntimeError("Only Tensors created explicitly by the user (graph leaves) support the pickle protocol at the moment.")
+    return _rebuild, (type(self), self.array, self.requires_grad, _own_attributes(self))
+
+
+def _deepcopy(self, memo):
+    if id(self) in memo:
+        return memo[id(self)]
+    if self.node is not None and type(self.node) is not AccumulateGrad:
+        raise RuntimeError(
+            "Only Tensors created explicitly by the user (graph leaves) support the deepcopy protocol at the moment.  If you "
+            "were attempting to deepcopy a module, this may be because of a torch.nn.utils.weight_norm usage, see "
+            "https://github.com/pytorch/pytorch/pull/103001"
+        )
+    import copy
+
+    result = _rebuild(type(self), self.array.copy(order="K"), self.requires_grad, {})
+    memo[id(self)] = result
+    result.__dict__.update(copy.deepcopy(_own_attributes(self), memo))
+    if (self.node is not None or "_grad" in self.__dict__) and self.grad is not None:
+        result.grad = copy.deepcopy(self.grad, memo)
+    return result
+
+
+Tensor.__reduce_ex__, Tensor.__deepcopy__ = _reduce_ex, _deepcopy
+Tensor.__copy__ = lambda self: _rebuild(type(self), self.array, self.requires_grad, _own_attributes(self))
+
+# What a tensor says of itself, beyond tensor.py
+
+Tensor.is_contiguous = lambda self, memory_format=None: bool(self.array.flags.c_contiguous)
+Tensor.is_contiguous.__doc__ = "Whether the memory is in row-major order without gaps."
+Tensor.data_ptr = lambda self: self.array.__array_interface__["data"][0] if self.array.size else 0
+Tensor.element_size = lambda self: self.array.itemsize
+Tensor.itemsize = property(lambda self: self.array.itemsize)
+Tensor.nbytes = property(lambda self: self.array.nbytes)
+Tensor.device = property(lambda self: dtypes.CPU)
+Tensor.layout = property(lambda self: dtypes.strided)
+Tensor.is_floating_point = lambda self: self.dtype.is_floating_point
+Tensor.is_complex = lambda self: self.dtype.is_complex
+Tensor.is_signed = lambda self: self.dtype.is_signed
+Tensor.is_conj = Tensor.is_neg = lambda self: False
+Tensor.resolve_neg = lambda self: self
+Tensor.cpu = lambda self, memory_format=None: self
+Tensor.get_device = lambda self: -1
+Tensor.is_shared = Tensor.is_pinned = lambda self: False
+Tensor.share_memory_ = lambda self: self
+Tensor.pin_memory = lambda self: self
+Tensor.is_same_size = lambda self, other: self.array.shape == other.array.shape
+Tensor.as_subclass = as_subclass
+Tensor.element_size.__doc__ = "Bytes per element."
+for _name in ("is_cuda", "is_sparse", "is_quantized", "is_meta", "is_mps", "is_xpu", "is_nested", "is_mkldnn"):
+    setattr(Tensor, _name, False)
+
+
+def _cuda(self, device=None, non_blocking=False, memory_format=None):
+    """Raises: there is no CUDA device here."""
+    del device, non_blocking, memory_format
+    dtypes.check_device("cuda")
+    return self
+
+
+Tensor.cuda = _cuda
+
+
+def _storage_offset(self):
+    """Elements between the start of the memory and this tensor's first element."""
+    root = self.array if self.base is None else self.base.root.array
+    return (self.array.__array_interface__["data"][0] - root.__array_interface__["data"][0]) // self.array.itemsize
+
+
+Tensor.storage_offset = _storage_offset
+
+
+def _format_tensor(self, *, tensor_contents=None):
+    from .printing import tensor_repr
+
+    node = views.current_node(self)
+    name = None
+    if node is not None and type(node) is not AccumulateGrad:
+        name = type(self.grad_fn).__name__
+    return tensor_repr(self.array, self.dtype.name, default_dtype_name=dtypes.get_default_dtype().name,
+                       requires_grad=node is not None and name is None, grad_fn_name=name,
+                       tensor_contents=tensor_contents)  # fmt: skip
+
+
+Tensor.__repr__ = _format_tensor
+for _f in ("is_floating_point", "is_complex", "is_signed", "is_conj"):
+    public(method=False, name=_f)(getattr(Tensor, _f))
+
+
+@public(method=False)
+def numel(input) -> int:
+    """The number of elements."""
+    return input.array.size
+
+
+@public(method=False)
+def is_tensor(obj) -> bool:
+    """Whether obj is a tensor."""
+    return isinstance(obj, Tensor)

@@ -1,0 +1,28 @@
+"""Neural networks: Module, containers, layers, losses, initialisation, and `functional`.
+
+>>> import backlight as torch
+>>> torch.manual_seed(0)  # doctest: +ELLIPSIS
+<...Generator object at ...>
+>>> torch.nn.Linear(2, 1)(torch.ones(1, 2)).shape
+torch.Size([1, 1])
+"""
+
+# ruff: noqa: F401, F403
+
+from . import functional, init, utils
+from .activation import *
+from .containers import *
+from .conv import *
+from .distance import *
+from .dropout import *
+from .linear import *
+from .loss import *
+from .module import Module
+from .norm import *
+from .padding import *
+from .parameter import Buffer, Parameter
+from .pooling import *
+from .shape import *
+from .sparse import *
+
+from . import modules  # isort: skip

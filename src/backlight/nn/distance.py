@@ -1,0 +1,38 @@
+"""Distances between vectors: CosineSimilarity, PairwiseDistance."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from . import functional as F
+from .module import Module
+
+if TYPE_CHECKING:
+    from ..tensor import Tensor
+
+__all__ = ["CosineSimilarity", "PairwiseDistance"]
+
+
+class CosineSimilarity(Module):
+    """The cosine of the angle between x1 and x2 along `dim`."""
+
+    def __init__(self, dim: int = 1, eps: float = 1e-08) -> None:
+        super().__init__()
+        self.dim = dim
+        self.eps = eps
+
+    def forward(self, x1: Tensor, x2: Tensor) -> Tensor:
+        return F.cosine_similarity(x1, x2, self.dim, self.eps)
+
+
+class PairwiseDistance(Module):
+    """The p-norm of x1 - x2 + eps along the last dimension."""
+
+    def __init__(self, p: float = 2.0, eps: float = 1e-06, keepdim: bool = False) -> None:
+        super().__init__()
+        self.norm = p
+        self.eps = eps
+        self.keepdim = keepdim
+
+    def forward(self, x1: Tensor, x2: Tensor) -> Tensor:
+        return F.pairwise_distance(x1, x2, self.norm, self.eps, self.keepdim)

@@ -1,0 +1,41 @@
+"""The layers under PyTorch's module paths: `torch.nn.modules.loss.MSELoss` is `torch.nn.MSELoss`."""
+
+import sys
+
+from .. import activation, conv, distance, dropout, linear, loss, module, padding, pooling, sparse
+from .. import containers as container
+from .. import norm as batchnorm
+from .. import norm as instancenorm
+from .. import norm as normalization
+from .. import shape as flatten
+from .. import shape as fold
+from .. import shape as pixelshuffle
+from .. import shape as upsampling
+
+for _name, _module in {
+    "activation": activation,
+    "batchnorm": batchnorm,
+    "container": container,
+    "conv": conv,
+    "distance": distance,
+    "dropout": dropout,
+    "flatten": flatten,
+    "fold": fold,
+    "instancenorm": instancenorm,
+    "linear": linear,
+    "loss": loss,
+    "module": module,
+    "normalization": normalization,
+    "padding": padding,
+    "pixelshuffle": pixelshuffle,
+    "pooling": pooling,
+    "sparse": sparse,
+    "upsampling": upsampling,
+}.items():
+    sys.modules[f"{__name__}.{_name}"] = _module
+
+
+def __getattr__(name: str):
+    from ... import nn
+
+    return getattr(nn, name)

@@ -1,0 +1,443 @@
+"""Matrix products: mm, bmm, matmul, addmm, einsum; and the few decompositions that norms need."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from .. import dtypes
+from ..op import face, op, public, twin, write_out
+from ..tensor import Tensor
+from .pointwise import mul
+from .reduce import sum
+from .shape import diagonal, expand, permute, reshape, squeeze, sum_to_size_, t, transpose, unsqueeze
+
+# x @ w.t() is how a linear layer uses its weight, so the gradient of a right factor is computed as the transpose of
+# a row-major product: its transpose, the weight's gradient, then needs no copy.
+mm_ = op("mm", np.matmul,
+    lambda g, _input, mat2, _out: mm_(g, t(mat2)),
+    lambda g, input, _mat2, _out: t(mm_(t(g), input)))  # fmt: skip
+bmm_ = op("bmm", np.matmul,
+    lambda g, _input, mat2, _out: bmm_(g, transpose(mat2, 1, 2)),
+    lambda g, input, _mat2, _out: bmm_(transpose(input, 1, 2), g))  # fmt: skip
+mv_ = op("mv", np.matmul,
+    lambda g, _input, vec, _out: mul(unsqueeze(g, 1), vec),
+    lambda g, input, _vec, _out: mv_(t(input), g))  # fmt: skip
+dot_ = op("dot", lambda a, b: np.dot(a, b),
+    lambda g, _input, tensor, _out: mul(g, tensor),
+    lambda g, input, _tensor, _out: mul(g, input))  # fmt: skip
+addmm_ = op("addmm", lambda bias, a, b: np.add(np.matmul(a, b), bias),
+    lambda g, input_shape, _mat1, _mat2, _out: sum_to_size_(g, input_shape),
+    lambda g, _input, _mat1, mat2, _out: mm_(g, t(mat2)),
+    lambda g, _input, mat1, _mat2, _out: t(mm_(t(g), mat1)))  # fmt: skip
+
+
+def _same_type(a, b):
+    if a.array.dtype != b.array.dtype:
+        names = [{"Half": "c10::Half", "BFloat16": "c10::BFloat16"}.get(n, n.lower())
+                 for n in (dtypes.scalar_type_name(a.dtype), dtypes.scalar_type_name(b.dtype))]  # fmt: skip
+        raise RuntimeError(f"expected m1 and m2 to have the same dtype, but got: {names[0]} != {names[1]}")
+
+
+def _check_mm(a, b):
+    x, y = a.array, b.array
+    if x.ndim != 2 or y.ndim != 2:
+        raise RuntimeError(f"{'self' if x.ndim != 2 else 'mat2'} must be a matrix")
+    if x.shape[1] != y.shape[0]:
+        raise RuntimeError(
+            f"mat1 and mat2 shapes cannot be multiplied ({x.shape[0]}x{x.shape[1]} and {y.shape[0]}x{y.shape[1]})"
+        )
+    if x.dtype is not y.dtype:
+        _same_type(a, b)
+
+
+@public()
+def mm(input, mat2, *, out=None):
+    """The matrix product. (M, K), (K, N) -> (M, N). Differentiable in both."""
+    _check_mm(input, mat2)
+    result = mm_(input, mat2)
+    return result if out is None else write_out(out, result)
+
+
+@public()
+def bmm(input, mat2, *, out=None):
+    """Matrix products of a batch. (B, M, K), (B, K, N) -> (B, M, N). Differentiable in both."""
+    x, y = input.array, mat2.array
+    if x.ndim != 3 or y.ndim != 3:
+        raise RuntimeError(f"batch{1 if x.ndim != 3 else 2} must be a 3D tensor")
+    if x.shape[0] != y.shape[0] or x.shape[2] != y.shape[1]:
+        raise RuntimeError(
+            f"Expected size for first two dimensions of batch2 tensor to be: [{x.shape[0]}, {x.shape[2]}] but got: "
+            f"[{y.shape[0]}, {y.shape[1]}]."
+        )
+    _same_type(input, mat2)
+    result = bmm_(input, mat2)
+    return result if out is None else write_out(out, result)
+
+
+@public()
+def mv(input, vec, *, out=None):
+    """The product of a matrix and a vector. (M, N), (N) -> (M). Differentiable in both."""
+    x, y = input.array, vec.array
+    if x.ndim != 2 or y.ndim != 1:
+        raise RuntimeError(f"vector + matrix @ vector expected, got 1, {x.ndim}, {y.ndim}")
+    if x.shape[1] != y.shape[0]:
+        raise RuntimeError(f"size mismatch, got input ({x.shape[0]}), mat ({x.shape[0]}x{x.shape[1]}), vec ({y.shape[0]})")
+    _same_type(input, vec)
+    result = mv_(input, vec)
+    return result if out is None else write_out(out, result)
+
+
+@public(aliases=("inner",))
+def dot(input, tensor, *, out=None):
+    """The sum of the products of two vectors. (N), (N) -> (). Differentiable in both."""
+    x, y = input.array, tensor.array
+    if x.ndim != 1 or y.ndim != 1:
+        raise RuntimeError(f"1D tensors expected, but got {x.ndim}D and {y.ndim}D tensors")
+    if x.dtype != y.dtype:
+        names = [dtypes.scalar_type_name(v.dtype) for v in (input, tensor)]
+        raise RuntimeError(f"dot : expected both vectors to have same dtype, but found {names[0]} and {names[1]}")
+    if x.shape != y.shape:
+        raise RuntimeError(f"inconsistent tensor size, expected tensor [{x.size}] and src [{y.size}] to have the same number of "
+                           f"elements, but got {x.size} and {y.size} elements respectively")  # fmt: skip
+    result = dot_(input, tensor)
+    return result if out is None else write_out(out, result)
+
+
+@public(aliases=("ger",))
+def outer(input, vec2, *, out=None):
+    """All products of two vectors' elements. (M), (N) -> (M, N). Differentiable in both."""
+    if input.array.ndim != 1 or vec2.array.ndim != 1:
+        bad = input if input.array.ndim != 1 else vec2
+        raise RuntimeError(f"outer: Expected 1-D argument {'self' if bad is input else 'vec2'}, but got {bad.array.ndim}-D")
+    result = mul(reshape(input, -1, 1), vec2)
+    return result if out is None else write_out(out, result)
+
+
+@public()
+def matmul(input, other, *, out=None):
+    """The matrix product with NumPy's rules: vectors become rows or columns, leading dimensions broadcast.
+
+    (..., M, K), (..., K, N) -> (..., M, N). Differentiable in both.
+
+    >>> import backlight as torch
+    >>> (torch.ones(2, 3) @ torch.ones(3)).shape
+    torch.Size([2])
+    """
+    result = _matmul(input, other)
+    return result if out is None else write_out(out, result)
+
+
+def _matmul(a, b):
+    x, y = a.array, b.array
+    m, n = x.ndim, y.ndim
+    if m == 2 and n == 2:
+        return mm(a, b)
+    if m == 0 or n == 0:
+        raise RuntimeError(f"both arguments to matmul need to be at least 1D, but they are {m}D and {n}D")
+    if m == 1 and n == 1:
+        return dot(a, b)
+    if m == 2 and n == 1:
+        return mv(a, b)
+    if m == 1 and n == 2:
+        return squeeze(mm(unsqueeze(a, 0), b), 0)
+    _same_type(a, b)
+    if n <= 2 and m > 2:  # one big product
+        if n == 1:
+            if x.shape[-1] != y.shape[0]:
+                raise RuntimeError(f"size mismatch, got input ({x.size // max(x.shape[-1], 1)}), mat "
+                                   f"({x.size // max(x.shape[-1], 1)}x{x.shape[-1]}), vec ({y.shape[0]})")  # fmt: skip
+            return reshape(mv(reshape(a, _rows(x), x.shape[-1]), b), x.shape[:-1])
+        from .shape import _unsafe_view
+
+        return _unsafe_view(mm(reshape(a, _rows(x), x.shape[-1]), b), (*x.shape[:-1], y.shape[1]))
+    if m == 1:
+        return squeeze(_matmul(unsqueeze(a, 0), b), -2)
+    if x.shape[-1] != y.shape[-2]:
+        raise RuntimeError(
+            f"Expected size for first two dimensions of batch2 tensor to be: [{int(np.prod(x.shape[:-2]))}, {x.shape[-1]}] "
+            f"but got: [{int(np.prod(y.shape[:-2]))}, {y.shape[-2]}]."
+        )
+    try:
+        batch = np.broadcast_shapes(x.shape[:-2], y.shape[:-2])
+    except ValueError:
+        from ..op import check_broadcast
+
+        check_broadcast(x.shape[:-2], y.shape[:-2])
+        raise
+    from .shape import _unsafe_view
+
+    count = int(np.prod(batch))
+    left = reshape(expand(a, (*batch, *x.shape[-2:])), (count, *x.shape[-2:]))
+    right = reshape(expand(b, (*batch, *y.shape[-2:])), (count, *y.shape[-2:]))
+    return _unsafe_view(bmm_(left, right), (*batch, x.shape[-2], y.shape[-1]))
+
+
+def _rows(x):
+    rows = 1
+    for n in x.shape[:-1]:
+        rows *= n
+    return rows
+
+
+def _operator(self, other):
+    return _matmul(self, other) if isinstance(other, Tensor) else NotImplemented
+
+
+def _reflected(self, other):
+    return _matmul(other, self) if isinstance(other, Tensor) else NotImplemented
+
+
+Tensor.__matmul__, Tensor.__rmatmul__ = _operator, lambda self, other: matmul(other, self)
+face(matmul, name="matmul", module="linalg", method=False)
+
+
+def _scaled(bias, product, beta, alpha):
+    """beta * bias + alpha * product; a bias that counts zero times isn't looked at, so its NaN doesn't matter."""
+    product = product if alpha == 1 else product * alpha
+    if beta == 0:
+        return product
+    return product + (bias if beta == 1 else bias * beta)
+
+
+@public(inplace=True)
+def addmm(input, mat1, mat2, *, beta=1, alpha=1, out=None):
+    """beta * input + alpha * mat1 @ mat2. (broadcasts to (M, N)), (M, K), (K, N) -> (M, N). Differentiable in all."""
+    _check_mm(mat1, mat2)
+    if beta == 1 and alpha == 1 and input.array.dtype == mat1.array.dtype:
+        shape = (mat1.array.shape[0], mat2.array.shape[1])
+        if input.array.ndim > 2 or any(n not in (1, m) for n, m in zip(input.array.shape[::-1], shape[::-1], strict=False)):
+            raise RuntimeError(
+                f"The expanded size of the tensor ({shape[-1]}) must match the existing size ({input.array.shape[-1]}) at "
+                f"non-singleton dimension {len(shape) - 1}.  Target sizes: {list(shape)}.  Tensor sizes: "
+                f"{list(input.array.shape)}"
+            )
+        result = addmm_(input, mat1, mat2)
+    else:
+        result = _scaled(input, mm(mat1, mat2), beta, alpha)
+    return result if out is None else write_out(out, result)
+
+
+@public(inplace=True)
+def addmv(input, mat, vec, *, beta=1, alpha=1):
+    """beta * input + alpha * mat @ vec. Differentiable in all."""
+    return _scaled(input, mv(mat, vec), beta, alpha)
+
+
+@public(inplace=True)
+def addr(input, vec1, vec2, *, beta=1, alpha=1):
+    """beta * input + alpha * outer(vec1, vec2). Differentiable in all."""
+    return _scaled(input, outer(vec1, vec2), beta, alpha)
+
+
+@public(inplace=True)
+def baddbmm(input, batch1, batch2, *, beta=1, alpha=1):
+    """beta * input + alpha * batch1 @ batch2. Differentiable in all."""
+    return _scaled(input, bmm(batch1, batch2), beta, alpha)
+
+
+@public(method=False, module="nn.functional")
+def linear(input, weight, bias=None):
+    """input @ weight.T + bias. (..., I), (O, I), (O) -> (..., O). Differentiable in all."""
+    x, w = input.array, weight.array
+    if w.ndim == 2 and x.ndim >= 1 and x.shape[-1] != w.shape[1]:
+        raise RuntimeError(f"mat1 and mat2 shapes cannot be multiplied ({_rows(x)}x{x.shape[-1]} and {w.shape[1]}x{w.shape[0]})")
+    if bias is None:
+        return _matmul(input, t(weight))
+    if x.ndim == 2:
+        if x.dtype is not w.dtype:
+            _same_mats(input, weight)
+        return addmm_(bias, input, t(weight))
+    if w.ndim == 1:
+        return _matmul(input, weight) + bias
+    flat = reshape(input, _rows(x), x.shape[-1])
+    _same_mats(input, weight)
+    return reshape(addmm_(bias, flat, t(weight)), (*x.shape[:-1], w.shape[0]))
+
+
+def _same_mats(input, weight):
+    if input.array.dtype != weight.array.dtype:
+        names = [dtypes.scalar_type_name(x.dtype) for x in (input, weight)]
+        raise RuntimeError(f"mat1 and mat2 must have the same dtype, but got {names[0]} and {names[1]}")
+
+
+# einsum: every pair of operands becomes one bmm
+
+
+def _labels(equation, operands):
+    """Per operand a list of labels (ellipsis dimensions numbered from the right), and those of the result."""
+    equation = equation.replace(" ", "")
+    left, arrow, right = equation.partition("->")
+    terms = left.split(",")
+    if len(terms) != len(operands):
+        more = "fewer" if len(operands) < len(terms) else "more"
+        raise RuntimeError(f"einsum(): {more} operands were provided than specified in the equation")
+    widest, parsed = 0, []
+    for i, (term, x) in enumerate(zip(terms, operands, strict=True)):
+        named = [c for c in term.replace("...", "")]
+        if any(not c.isalpha() for c in named):
+            bad = next(c for c in named if not c.isalpha())
+            raise RuntimeError(f"einsum(): invalid subscript given at index {term.index(bad)} in the equation string, subscripts "
+                               "must be in [a-zA-Z]")  # fmt: skip
+        extra = x.array.ndim - len(named)
+        if extra < 0 or (extra and "..." not in term):
+            raise RuntimeError(
+                f"einsum(): the number of subscripts in the equation ({len(named)}) "
+                + ("is more than" if extra < 0 else "does not match")
+                + f" the number of dimensions ({x.array.ndim}) for operand {i}"
+                + ("" if extra < 0 else " and no ellipsis was given")
+            )
+        before, _dots, after = term.partition("...")
+        dots = [f".{k}" for k in range(extra, 0, -1)] if "..." in term else []
+        widest = max(widest, len(dots))
+        parsed.append([*before, *dots, *after])
+    ellipsis = [f".{k}" for k in range(widest, 0, -1)]
+    if arrow:
+        before, dots, after = right.partition("...")
+        result = [*before, *(ellipsis if dots else []), *after]
+        for c in result:
+            if not any(c in labels for labels in parsed):
+                raise RuntimeError(f"einsum(): output subscript {c} does not appear in the equation for any input operand")
+            if result.count(c) > 1:
+                raise RuntimeError(f"einsum(): output subscript {c} appears more than once in the output")
+    else:
+        flat = [c for labels in parsed for c in labels]
+        result = ellipsis + sorted(c for c in set(flat) if flat.count(c) == 1 and c[0] != ".")
+    return parsed, result
+
+
+def _take_diagonals(x, labels):
+    """x with one dimension per label: repeated labels pick a diagonal."""
+    while len(set(labels)) < len(labels):
+        c = next(c for c in labels if labels.count(c) > 1)
+        i = labels.index(c)
+        j = labels.index(c, i + 1)
+        if x.array.shape[i] != x.array.shape[j]:
+            raise RuntimeError(f"einsum(): subscript {c} is repeated for operand 0 but the sizes don't match, "
+                               f"{x.array.shape[j]} != {x.array.shape[i]}")  # fmt: skip
+        x = diagonal(x, 0, i, j)
+        labels = [k for n, k in enumerate(labels) if n not in (i, j)] + [c]
+    return x, labels
+
+
+def _contract(x, a, y, b, keep):
+    """One pair: (x with labels a, y with labels b) -> (product, labels), summing what `keep` doesn't name."""
+
+    def sum_alone(x, own, other):
+        alone = [i for i, c in enumerate(own) if c not in other and c not in keep]
+        return (sum(x, tuple(alone)), [c for c in own if c in other or c in keep]) if alone else (x, own)
+
+    x, a = sum_alone(x, a, b)
+    y, b = sum_alone(y, b, a)
+    sizes: dict = {}
+    for labels, shape in ((a, x.array.shape), (b, y.array.shape)):
+        for c, n in zip(labels, shape, strict=True):
+            if sizes.get(c, 1) != 1 and n != 1 and sizes[c] != n:
+                raise RuntimeError(f"einsum(): operands do not broadcast with remapped shapes [original->remapped]: subscript {c} "
+                                   f"has sizes {sizes[c]} and {n}")  # fmt: skip
+            sizes[c] = max(sizes.get(c, 1), n) if n != 0 else 0
+    shared = [c for c in a if c in b]
+    batch, summed = [c for c in shared if c in keep], [c for c in shared if c not in keep]
+    left, right = [c for c in a if c not in b], [c for c in b if c not in a]
+
+    def arrange(x, labels, order):
+        x = permute(x, [labels.index(c) for c in order])
+        return expand(x, [sizes[c] for c in order])
+
+    def count(labels):
+        total = 1
+        for c in labels:
+            total *= sizes[c]
+        return total
+
+    x = reshape(arrange(x, a, batch + left + summed), (count(batch), count(left), count(summed)))
+    y = reshape(arrange(y, b, batch + summed + right), (count(batch), count(summed), count(right)))
+    labels = batch + left + right
+    return reshape(bmm_(x, y), [sizes[c] for c in labels]), labels
+
+
+@public(method=False)
+def einsum(equation, *operands):
+    """Sums of products by index notation: einsum("ij,jk->ik", a, b) is a matrix product. Differentiable in all.
+
+    Repeated indices take diagonals, "..." stands for any dimensions; products are taken from left to right.
+    """
+    if len(operands) == 1 and isinstance(operands[0], (tuple, list)):
+        operands = tuple(operands[0])
+    if not operands:
+        raise ValueError("einsum(): must provide at least one operand")
+    t0 = dtypes.promote([x.array for x in operands])
+    operands = [x.to(t0) for x in operands]
+    parsed, result = _labels(equation, operands)
+    x, labels = _take_diagonals(operands[0], parsed[0])
+    for i in range(1, len(operands)):
+        y, other = _take_diagonals(operands[i], parsed[i])
+        later = {c for k in parsed[i + 1 :] for c in k} | set(result)
+        x, labels = _contract(x, labels, y, other, later)
+    gone = tuple(i for i, c in enumerate(labels) if c not in result)
+    if gone:
+        x, labels = sum(x, gone), [c for c in labels if c in result]
+    return permute(x, [labels.index(c) for c in result]) if labels != result or labels else x
+
+
+@public()
+def tensordot(a, b, dims=2):
+    """Sums products over `dims`: a number of trailing/leading dimensions, or two lists. Differentiable in both."""
+    if isinstance(dims, int):
+        dims = (list(range(a.array.ndim - dims, a.array.ndim)), list(range(dims)))
+    first, second = ([d % x.array.ndim for d in ds] for x, ds in zip((a, b), dims, strict=True))
+    names = [f"a{i}" for i in range(a.array.ndim)]
+    others = [f"b{i}" for i in range(b.array.ndim)]
+    for i, j in zip(first, second, strict=True):
+        if a.array.shape[i] != b.array.shape[j]:
+            raise RuntimeError(f"contracted dimensions need to match, but first has size {a.array.shape[i]} in dim {i} and second "
+                               f"has size {b.array.shape[j]} in dim {j}")  # fmt: skip
+        others[j] = names[i]
+    keep = [c for c in names + others if (c in names) != (c in others)]
+    x, labels = _contract(a, names, b, others, set(keep))
+    return permute(x, [labels.index(c) for c in keep]) if keep else x
+
+
+# The singular values, for the nuclear norm
+
+
+_nuclear = op("nuclear_norm", lambda x: np.linalg.svd(x, compute_uv=False).sum(-1),
+    lambda g, input, _out: mul(unsqueeze(unsqueeze(g, -1), -1), polar_factor(input)), node="LinalgSvdBackward0")  # fmt: skip
+
+
+def _polar_arrays(x):
+    u, _s, v = np.linalg.svd(x, full_matrices=False)
+    return np.matmul(u, v)
+
+
+def _polar_gradient(g, x):
+    """Gradient of U V^T through the SVD x = U S V^T (square or not), arrays only."""
+    u, s, v = np.linalg.svd(x, full_matrices=False)
+    inner = np.swapaxes(u.conj(), -1, -2) @ g @ np.swapaxes(v.conj(), -1, -2)
+    skew = inner - np.swapaxes(inner.conj(), -1, -2)
+    core = skew / (s[..., :, None] + s[..., None, :])
+    result = u @ core @ v
+    if x.shape[-2] > x.shape[-1]:
+        result = result + (g - u @ (np.swapaxes(u.conj(), -1, -2) @ g)) @ np.swapaxes(v.conj(), -1, -2) / s[..., None, :] @ v
+    elif x.shape[-2] < x.shape[-1]:
+        vh = np.swapaxes(v.conj(), -1, -2)
+        result = result + u @ ((np.swapaxes(u.conj(), -1, -2) / s[..., :, None]) @ (g - (g @ vh) @ v))
+    return result
+
+
+polar_gradient = op("polar_gradient", _polar_gradient, None, None)
+polar_factor = op("polar_factor", _polar_arrays, lambda g, input, _out: polar_gradient(g, input))
+
+
+def nuclear_norm(input, dim=None, keepdim=False):
+    """The sum of the singular values of the matrices in two dimensions. Differentiable twice."""
+    n = input.array.ndim
+    dims = tuple(d % n for d in (dim if dim is not None else (0, 1)))
+    if len(dims) != 2 or (dim is None and n != 2):
+        raise RuntimeError("linalg.matrix_norm: dim must be a 2-tuple")
+    x = permute(input, [i for i in range(n) if i not in dims] + list(dims))
+    result = _nuclear(x)
+    if keepdim:
+        for d in sorted(dims):
+            result = unsqueeze(result, d)
+    return result
+

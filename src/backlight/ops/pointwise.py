@@ -1,0 +1,886 @@
+"""Elementwise operations: arithmetic, comparisons, exponentials, trigonometry, clamping, selection, casts."""
+
+from __future__ import annotations
+
+import math
+import operator
+
+import numpy as np
+
+from .. import dtypes, engine
+from ..op import binary, check_broadcast, face, op, public, twin, unary, write_out
+from ..tensor import Tensor
+
+
+def _conj(x):
+    return np.conjugate(x) if x.dtype.kind == "c" else x
+
+
+# Complex numbers
+
+
+conj = op("conj", _conj, lambda g, _input, _out: conj(g), holomorphic=False, promote="keep",
+          doc="The complex conjugate; a real tensor is returned as it is. (*S) -> (*S).")  # fmt: skip
+conj_physical = face(conj, name="conj_physical", inplace=True)
+face(conj, name="conj")
+face(conj, name="resolve_conj")
+
+
+def _real(x):
+    return x.real if x.dtype.kind == "c" else x
+
+
+_real_op = op("real", lambda x: x.real, lambda g, _input, _out: to_complex(g), holomorphic=False, view=True, promote="keep")
+_imag_op = op("imag", lambda x: x.imag, lambda g, _input, _out: to_complex(g) * 1j, holomorphic=False, view=True,
+              promote="keep")  # fmt: skip
+to_complex = op("to_complex", lambda x: x.astype(np.complex64 if x.dtype == np.float32 else np.complex128),
+                lambda g, _input, _out: _real_twin(g), holomorphic=False, promote="keep", node="ToCopyBackward0")  # fmt: skip
+
+
+@twin(_real)
+def _real_twin(x):
+    return real(x)
+
+
+@public()
+def real(input):
+    """The real part, a view for complex tensors. (*S) -> (*S). Differentiable."""
+    return _real_op(input) if input.dtype.is_complex else input
+
+
+@public()
+def imag(input):
+    """The imaginary part, a view. (*S) complex -> (*S) real. RuntimeError for real tensors. Differentiable."""
+    if not input.dtype.is_complex:
+        raise RuntimeError("imag is not implemented for tensors with non-complex dtypes.")
+    return _imag_op(input)
+
+
+# Arithmetic
+
+mul = binary("mul", np.multiply,
+    lambda g, _input, other, _out: g * other,
+    lambda g, input, _other, _out: g * input,
+    doc="input * other with broadcasting. (*S), (*T) -> (*broadcast(S, T)). Differentiable in both.")  # fmt: skip
+
+_add = binary("add", np.add,
+    lambda g, _input, _other, _out: g,
+    lambda g, _input, _other, _out: g,
+    public=False)  # fmt: skip
+
+_sub = binary("sub", np.subtract,
+    lambda g, _input, _other, _out: g,
+    lambda g, _input, _other, _out: -g,
+    public=False)  # fmt: skip
+
+_add_alpha = op("add_alpha", lambda a, b, alpha: a + a.dtype.type(alpha) * b,
+    lambda g, _input, _other, _out, _alpha: g,
+    lambda g, _input, _other, _out, alpha: g * alpha,
+    promote="arith", node="AddBackward0")  # fmt: skip
+_sub_alpha = op("sub_alpha", lambda a, b, alpha: a - a.dtype.type(alpha) * b,
+    lambda g, _input, _other, _out, _alpha: g,
+    lambda g, _input, _other, _out, alpha: -g * alpha,
+    promote="arith", node="SubBackward0")  # fmt: skip
+_rsub = binary("rsub", lambda input, other: np.subtract(other, input),
+    lambda g, _input, _other, _out: -g,
+    lambda g, _input, _other, _out: g,
+    public=False, node="RsubBackward1")  # fmt: skip
+
+_true_divide = binary("div", np.true_divide,
+    lambda g, _input, other, _out: g / other,
+    lambda g, input, other, _out: -g * ((input / other) / other),
+    promote="float", public=False)  # fmt: skip
+
+
+def _rounded(name, arrays):
+    return binary(name, arrays, lambda g, _input, _other, _out: g * 0, lambda g, _input, _other, _out: g * 0,
+                  public=False, node="DivBackward1")  # fmt: skip
+
+
+def _trunc_divide(a, b):
+    if a.dtype.kind in "iu":
+        _check_zero_division(b)
+        q = np.floor_divide(a, b)
+        return q + ((q < 0) & (q * b != a)).astype(q.dtype)
+    return np.trunc(np.true_divide(a, b)).astype(a.dtype, copy=False)
+
+
+def _floor_divide(a, b):
+    if a.dtype.kind in "iu":
+        _check_zero_division(b)
+        return np.floor_divide(a, b)
+    with np.errstate(all="ignore"):
+        q = np.floor_divide(a, b)
+        return np.where(b == 0, np.true_divide(a, b), q).astype(a.dtype, copy=False)
+
+
+def _check_zero_division(b):
+    if b.dtype.kind in "iu" and not np.all(b):
+        raise RuntimeError("ZeroDivisionError")
+
+
+_div_trunc = _rounded("div_trunc", _trunc_divide)
+_div_floor = _rounded("div_floor", _floor_divide)
+_remainder = binary("remainder", lambda a, b: _modulo(np.mod, a, b),
+    lambda g, _input, _other, _out: g,
+    lambda g, input, other, _out: -g * floor_divide(input, other),
+    public=False)  # fmt: skip
+_fmod = binary("fmod", lambda a, b: _modulo(np.fmod, a, b),
+    lambda g, _input, _other, _out: g,
+    lambda g, input, other, _out: -g * trunc(input / other),
+    public=False)  # fmt: skip
+
+
+def _modulo(f, a, b):
+    _check_zero_division(b)
+    return f(a, b)
+
+
+def _with_alpha(function, input, other, alpha, out):
+    if isinstance(alpha, bool) and not all(
+        (v.dtype if isinstance(v, Tensor) else dtypes.number_type(v)) is dtypes.bool_ for v in (input, other)
+    ):
+        raise RuntimeError("Boolean alpha only supported for Boolean results.")
+    tensors = [v.array for v in (input, other) if isinstance(v, Tensor)]
+    t = dtypes.promote(tensors, [v for v in (input, other) if not isinstance(v, Tensor)])
+    if t.category < 2 and isinstance(alpha, float):
+        raise RuntimeError("For integral input tensors, argument alpha must not be a floating point number.")
+    if t.category < 3 and isinstance(alpha, complex):
+        raise RuntimeError("For non-complex input tensors, argument alpha must not be a complex number.")
+    result = function(input, other, alpha)
+    return result if out is None else write_out(out, result)
+
+
+@public(inplace=True)
+def add(input, other, *, alpha=1, out=None):
+    """input + alpha * other with broadcasting. (*S), (*T) -> (*broadcast(S, T)). Differentiable in both.
+
+    >>> import backlight as torch
+    >>> torch.add(torch.tensor([1., 2.]), torch.tensor([10., 20.]), alpha=2)
+    tensor([21., 42.])
+    """
+    if alpha != 1 or alpha is True:
+        return _with_alpha(_add_alpha, input, other, alpha, out)
+    return _add(input, other, out)
+
+
+def _check_subtract(a, b):
+    kinds = [x.dtype is dtypes.bool_ if isinstance(x, Tensor) else isinstance(x, bool) for x in (a, b)]
+    if all(kinds):
+        raise RuntimeError(
+            "Subtraction, the `-` operator, with two bool tensors is not supported. Use the `^` or `logical_xor()` "
+            "operator instead."
+        )
+    if any(kinds):
+        raise RuntimeError(
+            "Subtraction, the `-` operator, with a bool tensor is not supported. If you are trying to invert a mask, use "
+            "the `~` or `logical_not()` operator instead."
+        )
+
+
+@public(inplace=True, aliases=("subtract",))
+def sub(input, other, *, alpha=1, out=None):
+    """input - alpha * other with broadcasting. (*S), (*T) -> (*broadcast(S, T)). Differentiable in both."""
+    _check_subtract(input, other)
+    if alpha != 1 or alpha is True:
+        return _with_alpha(_sub_alpha, input, other, alpha, out)
+    return _sub(input, other, out)
+
+
+@public()
+def rsub(input, other, *, alpha=1):
+    """other - alpha * input. (*S), (*T) -> (*broadcast(S, T)). Differentiable in both."""
+    _check_subtract(input, other)
+    return _rsub(input, other) if alpha == 1 else _with_alpha(_sub_alpha, other, input, alpha, None)
+
+
+@public(inplace=True, aliases=("divide",))
+def div(input, other, *, rounding_mode=None, out=None):
+    """input / other; rounding_mode "trunc" or "floor" rounds the quotient. Differentiable in both (zero if rounded).
+
+    (*S), (*T) -> (*broadcast(S, T)); integers become floating point unless rounded.
+    """
+    if rounding_mode is None:
+        return _true_divide(input, other, out)
+    if rounding_mode not in ("trunc", "floor"):
+        raise RuntimeError(
+            f"div expected rounding_mode to be one of None, 'trunc', or 'floor' but found '{rounding_mode}'"
+        )
+    return (_div_trunc if rounding_mode == "trunc" else _div_floor)(input, other, out)
+
+
+@public(inplace=True)
+def true_divide(input, other, *, out=None):
+    """input / other, always as floating point. Differentiable in both."""
+    return _true_divide(input, other, out)
+
+
+@public(inplace=True)
+def floor_divide(input, other, *, out=None):
+    """The quotient rounded towards minus infinity. Its gradient is zero."""
+    return _div_floor(input, other, out)
+
+
+floor_divide.arrays = _floor_divide
+
+
+@public(inplace=True)
+def remainder(input, other, *, out=None):
+    """Python's modulus: the result has the sign of `other`. Differentiable in both."""
+    return _remainder(input, other, out)
+
+
+@public(inplace=True)
+def fmod(input, other, *, out=None):
+    """C's modulus: the result has the sign of `input`. Differentiable in both."""
+    return _fmod(input, other, out)
+
+
+face(mul, name="multiply", inplace=True)
+
+# Powers. PyTorch treats a number as exponent apart: no logarithm is needed, and x ** 0 has gradient zero everywhere.
+
+
+def _pow_arrays(a, b):
+    if a.dtype.kind in "iu" and np.any(b < 0):
+        raise RuntimeError("Integers to negative integer powers are not allowed.")
+    return np.power(a, b)
+
+
+_pow_tensor = binary("pow_tensor", _pow_arrays,
+    lambda g, input, exponent, _out: where_zero(exponent == 0, g * (exponent * input ** (exponent - 1))),
+    lambda g, input, exponent, out: g * where_zero((input == 0) & (exponent >= 0), out * log(input)),
+    public=False, node="PowBackward1")  # fmt: skip
+
+
+def _pow_number_arrays(x, exponent):
+    if exponent == 2:
+        return np.multiply(x, x)
+    if exponent == 0.5:
+        return np.sqrt(x)
+    if exponent == -1:
+        return np.reciprocal(x)
+    if exponent == 3:
+        return x * x * x
+    return np.power(x, exponent)
+
+
+_pow_number = op("pow_number", _pow_number_arrays,
+    lambda g, input, _out, exponent: g * 0 if exponent == 0 else g * (exponent * input ** (exponent - 1)),
+    node="PowBackward0")  # fmt: skip
+
+
+def _where_zero(condition, x):
+    return np.where(condition, np.zeros((), x.dtype), x)
+
+
+@twin(_where_zero)
+def where_zero(condition, x):
+    """x with zeros where the condition holds."""
+    return masked_fill(x, condition, 0)
+
+
+@public(inplace=True)
+def pow(input, exponent, *, out=None):
+    """input ** exponent with broadcasting. (*S), (*T) -> (*broadcast(S, T)). Differentiable in both."""
+    if isinstance(exponent, Tensor):
+        return _pow_tensor(input, exponent, out)
+    t = dtypes.number_type(exponent)
+    if t is None:
+        raise TypeError(f"pow(): argument 'exponent' (position 2) must be Tensor or Number, not {type(exponent).__name__}")
+    if input.array.dtype.kind in "fV" and t.category < 3:
+        result = _pow_number(input, exponent)
+    elif input.array.dtype.kind == "c":
+        result = _pow_number(input, exponent)
+    else:
+        if t.category == 1 and exponent < 0 and input.dtype.category == 1:
+            raise RuntimeError("Integers to negative integer powers are not allowed.")
+        result = _pow_tensor(input, exponent)
+    return result if out is None else write_out(out, result)
+
+
+# Signs, squares, roots
+
+neg = unary("neg", np.negative, lambda g, _input, _out: -g, promote="arith", doc="-input. (*S) -> (*S). Differentiable.")
+face(neg, name="negative", inplace=True)
+abs = unary("abs", np.absolute, lambda g, input, _out: g * sgn(input), promote="arith", holomorphic=False,
+            doc="The absolute value; of complex numbers the modulus. (*S) -> (*S). Differentiable (0 at 0).")  # fmt: skip
+face(abs, name="absolute", inplace=True)
+sign = unary("sign", np.sign, lambda g, _input, _out: g * 0, promote="arith",
+             doc="-1, 0 or 1. (*S) -> (*S). Its gradient is zero.")  # fmt: skip
+
+
+def _sgn(x):
+    if x.dtype.kind != "c":
+        return np.sign(x)
+    size = np.abs(x)
+    return np.where(size == 0, 0, x / np.where(size == 0, 1, size)).astype(x.dtype)
+
+
+_sgn_complex = op("sgn", _sgn,
+    lambda g, input, out: (g - _real_twin(g * _conj_twin(out)) * out) / where_one(abs(input)), holomorphic=False)  # fmt: skip
+
+
+@twin(_conj)
+def _conj_twin(x):
+    return conj(x)
+
+
+@twin(lambda x: np.where(x == 0, np.ones((), x.dtype), x))
+def where_one(x):
+    """x with ones in place of zeros."""
+    return masked_fill(x, x == 0, 1)
+
+
+@twin(_sgn)
+def _sgn_twin(input):
+    return _sgn_complex(input) if input.dtype.is_complex else sign(input)
+
+
+sgn = face(_sgn_twin, name="sgn", inplace=True)
+positive = unary("positive", np.positive, lambda g, _input, _out: g, promote="arith", doc="input itself.")
+square = unary("square", np.square, lambda g, input, _out: g * (2 * input), promote="arith", node="PowBackward0",
+               doc="input ** 2. (*S) -> (*S). Differentiable.")  # fmt: skip
+sqrt = unary("sqrt", np.sqrt, lambda g, _input, out: g / (2 * out), doc="The square root. (*S) -> (*S). Differentiable.")
+rsqrt = unary("rsqrt", lambda x: 1 / np.sqrt(x), lambda g, _input, out: -0.5 * g * out**3,
+              doc="1 / sqrt(input). (*S) -> (*S). Differentiable.")  # fmt: skip
+reciprocal = unary("reciprocal", lambda x: 1 / x, lambda g, _input, out: -g * (out * out),
+                   doc="1 / input. (*S) -> (*S). Differentiable.")  # fmt: skip
+
+# Exponentials and logarithms
+
+exp = unary("exp", np.exp, lambda g, _input, out: g * out, doc="e ** input. (*S) -> (*S). Differentiable.")
+exp2 = unary("exp2", np.exp2, lambda g, _input, out: g * out * 0.6931471805599453, doc="2 ** input. Differentiable.")
+expm1 = unary("expm1", np.expm1, lambda g, _input, out: g * (out + 1), doc="exp(input) - 1, exact near 0. Differentiable.")
+log = unary("log", np.log, lambda g, input, _out: g / input, doc="The natural logarithm. (*S) -> (*S). Differentiable.")
+log2 = unary("log2", np.log2, lambda g, input, _out: g / (input * 0.6931471805599453),
+             doc="The logarithm to base 2. Differentiable.")  # fmt: skip
+log10 = unary("log10", np.log10, lambda g, input, _out: g / (input * 2.3025850929940456),
+              doc="The logarithm to base 10. Differentiable.")  # fmt: skip
+log1p = unary("log1p", np.log1p, lambda g, input, _out: g / (input + 1), doc="log(1 + input), exact near 0. Differentiable.")
+
+# Trigonometry
+
+sin = unary("sin", np.sin, lambda g, input, _out: g * cos(input), doc="The sine (radians). Differentiable.")
+cos = unary("cos", np.cos, lambda g, input, _out: -(g * sin(input)), doc="The cosine (radians). Differentiable.")
+tan = unary("tan", np.tan, lambda g, _input, out: g * (1 + out * out), doc="The tangent (radians). Differentiable.")
+asin = unary("asin", np.arcsin, lambda g, input, _out: g * rsqrt(1 - input * input), doc="The inverse sine. Differentiable.")
+acos = unary("acos", np.arccos, lambda g, input, _out: -g * rsqrt(1 - input * input), doc="The inverse cosine.")
+atan = unary("atan", np.arctan, lambda g, input, _out: g / (input * input + 1), doc="The inverse tangent. Differentiable.")
+sinh = unary("sinh", np.sinh, lambda g, input, _out: g * cosh(input), doc="The hyperbolic sine. Differentiable.")
+cosh = unary("cosh", np.cosh, lambda g, input, _out: g * sinh(input), doc="The hyperbolic cosine. Differentiable.")
+tanh = unary("tanh", np.tanh, lambda g, _input, out: g * (1 - out * out), doc="The hyperbolic tangent. Differentiable.")
+asinh = unary("asinh", np.arcsinh, lambda g, input, _out: g * rsqrt(input * input + 1), doc="The inverse of sinh.")
+acosh = unary("acosh", np.arccosh, lambda g, input, _out: g * rsqrt(input - 1) * rsqrt(input + 1), doc="The inverse of cosh.")
+atanh = unary("atanh", np.arctanh, lambda g, input, _out: g / (1 - input * input), doc="The inverse of tanh.")
+atan2 = binary("atan2", np.arctan2,
+    lambda g, input, other, _out: g * other / where_one(input * input + other * other),
+    lambda g, input, other, _out: -g * input / where_one(input * input + other * other),
+    promote="float", doc="The angle of the point (other, input), in radians. Differentiable in both.")  # fmt: skip
+for _name, _function in (("arcsin", asin), ("arccos", acos), ("arctan", atan), ("arctan2", atan2)):
+    face(_function, name=_name, inplace=True)
+
+
+def _sigmoid(x):
+    if x.dtype.kind == "c":
+        return 1 / (1 + np.exp(-x))
+    z = np.exp(-np.abs(x))
+    return np.where(x >= 0, 1 / (1 + z), z / (1 + z)).astype(x.dtype, copy=False)
+
+
+sigmoid = unary("sigmoid", _sigmoid, lambda g, _input, out: g * (out * (1 - out)),
+                doc="1 / (1 + exp(-input)). (*S) -> (*S). Differentiable.")  # fmt: skip
+
+
+def _erf(x):
+    """erf to about 1 ulp of float64, by the C library's own function (NumPy has none)."""
+    return _erf_ufunc(x).astype(np.float64 if x.dtype == np.float64 else x.dtype)
+
+
+_erf_ufunc = np.frompyfunc(math.erf, 1, 1)
+erf = unary("erf", _erf, lambda g, input, _out: g * (1.1283791670955126 * exp(-(input * input))),
+            doc="The error function. (*S) -> (*S). Differentiable.")  # fmt: skip
+face(erf, name="erf", module="special", method=False)
+
+
+def _erfc(x):
+    return np.frompyfunc(math.erfc, 1, 1)(x).astype(x.dtype)
+
+
+erfc = unary("erfc", _erfc, lambda g, input, _out: g * (-1.1283791670955126 * exp(-(input * input))), doc="1 - erf(input).")
+
+# Rounding: the gradient exists and is zero
+
+ceil = unary("ceil", np.ceil, lambda g, _input, _out: g * 0, promote="arith", doc="Rounds up. Its gradient is zero.")
+floor = unary("floor", np.floor, lambda g, _input, _out: g * 0, promote="arith", doc="Rounds down. Its gradient is zero.")
+trunc = unary("trunc", np.trunc, lambda g, _input, _out: g * 0, promote="arith", doc="Rounds to zero. Gradient zero.")
+face(trunc, name="fix", inplace=True)
+frac = unary("frac", lambda x: x - np.trunc(x), lambda g, _input, _out: g, promote="arith", doc="input - trunc(input).")
+
+
+def _round_arrays(x, decimals):
+    if not decimals:
+        return np.rint(x)
+    scale = x.dtype.type(10.0 ** builtins_abs(decimals))
+    return np.rint(x * scale) / scale if decimals > 0 else np.rint(x / scale) * scale
+
+
+builtins_abs = operator.abs
+_round = op("round", _round_arrays, lambda g, _input, _out, _decimals: g * 0, promote="arith")
+
+
+@public(inplace=True)
+def round(input, *, decimals=0):
+    """Rounds half to even, to `decimals` places. Its gradient is zero."""
+    return _round(input, decimals)
+
+
+# Clamping and choosing
+
+
+@public(inplace=True, aliases=("clip",))
+def clamp(input, min=None, max=None, *, out=None):
+    """Limits values to [min, max] (numbers or tensors). Differentiable; the gradient passes where nothing was cut.
+
+    >>> import backlight as torch
+    >>> torch.clamp(torch.tensor([-2., 0.5, 3.]), -1, 1)
+    tensor([-1.0000,  0.5000,  1.0000])
+    """
+    if min is None and max is None:
+        raise RuntimeError("torch.clamp: At least one of 'min' or 'max' must not be None")
+    if isinstance(min, Tensor) or isinstance(max, Tensor):
+        result = input
+        if min is not None:
+            result = _clamp_min_tensor(result, min)
+        if max is not None:
+            result = _clamp_max_tensor(result, max)
+    else:
+        t = dtypes.promote([input.array], [v for v in (min, max) if v is not None])
+        result = _clamp(input if t is input.dtype else to(input, t), min, max)
+    return result if out is None else write_out(out, result)
+
+
+def _clamp_arrays(x, min, max):
+    return np.clip(x, min, max) if min is None or max is None or min <= max else np.full_like(x, max)
+
+
+def _inside_arrays(x, min, max):
+    inside = True
+    if min is not None:
+        inside = x >= min
+    return inside if max is None else inside & (x <= max)
+
+
+@twin(_inside_arrays)
+def _inside(x, min, max):
+    return Tensor._from(np.asarray(_inside_arrays(x.array, min, max)))
+
+
+_clamp = op("clamp", _clamp_arrays, lambda g, input, _out, min, max: g * _inside(input, min, max),
+            node="ClampBackward1")  # fmt: skip
+_clamp_min_tensor = binary("clamp_min_tensor", np.maximum,
+    lambda g, input, other, _out: g * (input >= other),
+    lambda g, input, other, _out: g * (input < other),
+    public=False, node="ClampMinBackward1")  # fmt: skip
+_clamp_max_tensor = binary("clamp_max_tensor", np.minimum,
+    lambda g, input, other, _out: g * (input <= other),
+    lambda g, input, other, _out: g * (input > other),
+    public=False, node="ClampMaxBackward1")  # fmt: skip
+
+
+@public(inplace=True)
+def clamp_min(input, min):
+    """clamp with a lower limit only."""
+    return _clamp_min_tensor(input, min) if isinstance(min, Tensor) else clamp(input, min)
+
+
+@public(inplace=True)
+def clamp_max(input, max):
+    """clamp with an upper limit only."""
+    return _clamp_max_tensor(input, max) if isinstance(max, Tensor) else clamp(input, None, max)
+
+
+maximum = binary("maximum", np.maximum,
+    lambda g, input, other, _out: where_zero(input < other, share_ties(g, input, other)),
+    lambda g, input, other, _out: where_zero(input > other, share_ties(g, input, other)),
+    inplace=False, doc="The larger of two elements; NaN wins. Differentiable in both (ties share the gradient).")  # fmt: skip
+minimum = binary("minimum", np.minimum,
+    lambda g, input, other, _out: where_zero(input > other, share_ties(g, input, other)),
+    lambda g, input, other, _out: where_zero(input < other, share_ties(g, input, other)),
+    inplace=False, doc="The smaller of two elements; NaN wins. Differentiable in both (ties share the gradient).")  # fmt: skip
+
+
+@twin(lambda g, a, b: np.where(a == b, g / 2, g))
+def share_ties(g, a, b):
+    """Half of g where a equals b."""
+    return where(a == b, g / 2, g)
+
+
+_where = op("where", lambda condition, input, other: np.where(condition, input, other),
+    None,
+    lambda g, condition, _input, _other, _out: masked_fill(g, ~condition, 0),
+    lambda g, condition, _input, _other, _out: masked_fill(g, condition, 0),
+    promote="keep")  # fmt: skip
+
+
+@public(method=False)
+def where(condition, input=None, other=None, *, out=None):
+    """input where condition holds, else other, with broadcasting; where(condition) is nonzero(as_tuple=True).
+
+    condition: bool. Differentiable in input and other.
+    """
+    if input is None and other is None:
+        from .index import nonzero
+
+        return nonzero(condition, as_tuple=True)
+    if condition.dtype is not dtypes.bool_ and condition.dtype is not dtypes.uint8:
+        raise RuntimeError(f"where expected condition to be a boolean tensor, but got a tensor with dtype {condition.dtype}")
+    tensors = [v for v in (input, other) if isinstance(v, Tensor)]
+    t = dtypes.promote([v.array for v in tensors], [v for v in (input, other) if not isinstance(v, Tensor)])
+    input, other = (to(v, t) if isinstance(v, Tensor) else Tensor._from(np.array(v, t.array_type)) for v in (input, other))
+    for a, b in ((condition, input), (condition, other), (input, other)):
+        check_broadcast(a.array.shape, b.array.shape)
+    shape = np.broadcast_shapes(condition.array.shape, input.array.shape, other.array.shape)
+    from .shape import expand
+
+    if condition.dtype is dtypes.uint8:
+        condition = condition.bool()
+    result = _where(condition, *(v if v.array.shape == shape else expand(v, shape) for v in (input, other)))
+    return result if out is None else write_out(out, result)
+
+
+Tensor.where = lambda self, condition, other: where(condition, self, other)
+
+
+def _masked_fill_arrays(x, mask, value):
+    out = np.array(np.broadcast_to(x, np.broadcast_shapes(x.shape, mask.shape)))
+    out[np.broadcast_to(mask, out.shape)] = value
+    return out
+
+
+_masked_fill = op("masked_fill", _masked_fill_arrays,
+    lambda g, _input, mask, _out, _value: masked_fill(g, mask, 0),
+    None,
+    promote="keep")  # fmt: skip
+_masked_fill_tensor = op("masked_fill_tensor", _masked_fill_arrays,
+    lambda g, _input, mask, _value, _out: masked_fill(g, mask, 0),
+    None,
+    lambda g, _input, mask, _value, _out: sum_all(g * mask),
+    promote="keep", node="MaskedFillBackward1")  # fmt: skip
+
+
+@twin(lambda x: np.add.reduce(x, None))
+def sum_all(x):
+    """The sum of all elements."""
+    return x.sum()
+
+
+@public(inplace=True)
+def masked_fill(input, mask, value):
+    """input with `value` (a number or 0-d tensor) where the bool mask holds; shapes broadcast. Differentiable."""
+    if mask.dtype is not dtypes.bool_:
+        raise RuntimeError(f"masked_fill_ only supports boolean masks, but got mask with dtype {mask.dtype.name}"
+                           if mask.dtype.category == 1 else "expected mask dtype to be Bool")  # fmt: skip
+    check_broadcast(input.array.shape, mask.array.shape)
+    if input.array.shape != (shape := np.broadcast_shapes(input.array.shape, mask.array.shape)):
+        from .shape import expand
+
+        input = expand(input, shape)
+    if isinstance(value, Tensor):
+        if value.array.ndim:
+            raise RuntimeError(
+                "masked_fill only supports a 0-dimensional value tensor, but got tensor with "
+                f"{value.array.ndim} dimension(s)."
+            )
+        if value.node is not None:
+            return _masked_fill_tensor(input, mask, value)
+        value = value.array.item()
+    t = dtypes.number_type(value)
+    if t is not None and not dtypes.can_cast(t, input.dtype):
+        raise RuntimeError(
+            f"value cannot be converted to type {input.dtype.array_type.name.replace('64', '64_t').replace('32', '')} "
+            "without overflow"
+        )
+    return _masked_fill(input, mask, value)
+
+
+masked_fill.arrays = _masked_fill_arrays
+
+# Comparisons and logic: no gradient
+
+
+def _compare(name, ufunc, aliases=()):
+    function = op(name, ufunc_of_two(ufunc), None, None, promote="compare",
+                  doc=f"Elementwise {name} with broadcasting: a bool tensor.")  # fmt: skip
+    for alias in (name, *aliases):
+        face(function, name=alias, inplace=True)
+    return function
+
+
+def ufunc_of_two(ufunc):
+    def arrays(input, other):
+        return ufunc(input, other)
+
+    return arrays
+
+
+def ufunc_of_one(ufunc):
+    def arrays(input):
+        return ufunc(input)
+
+    return arrays
+
+
+eq = _compare("eq", np.equal)
+ne = _compare("ne", np.not_equal, ("not_equal",))
+lt = _compare("lt", np.less, ("less",))
+le = _compare("le", np.less_equal, ("less_equal",))
+gt = _compare("gt", np.greater, ("greater",))
+ge = _compare("ge", np.greater_equal, ("greater_equal",))
+logical_and = _compare("logical_and", np.logical_and)
+logical_or = _compare("logical_or", np.logical_or)
+logical_xor = _compare("logical_xor", np.logical_xor)
+
+
+def _bitwise(name, ufunc):
+    def arrays(input, other):
+        if input.dtype.kind not in "biu":
+            kind = dtypes.scalar_type_name(dtypes.from_array_type(input.dtype))
+            raise RuntimeError(f'"{name}_cpu" not implemented for \'{kind}\'')
+        return ufunc(input, other)
+
+    return face(op(name, arrays, None, None, promote="arith"), name=name, inplace=True)
+
+
+bitwise_and = _bitwise("bitwise_and", np.bitwise_and)
+bitwise_or = _bitwise("bitwise_or", np.bitwise_or)
+bitwise_xor = _bitwise("bitwise_xor", np.bitwise_xor)
+bitwise_left_shift = _bitwise("bitwise_left_shift", np.left_shift)
+bitwise_right_shift = _bitwise("bitwise_right_shift", np.right_shift)
+
+
+def _not_arrays(input):
+    if input.dtype.kind not in "biu":
+        raise TypeError("~ (operator.invert) is only implemented on integer and Boolean-type tensors")
+    return np.invert(input)
+
+
+bitwise_not = face(op("bitwise_not", _not_arrays, None, promote="keep"), name="bitwise_not", inplace=True)
+
+
+def _test(name, ufunc, doc):
+    return face(op(name, ufunc_of_one(ufunc), None, promote="keep", doc=doc), name=name)
+
+
+logical_not = face(op("logical_not", ufunc_of_one(np.logical_not), None, promote="keep"), name="logical_not", inplace=True)
+isnan = _test("isnan", np.isnan, "Whether each element is NaN.")
+isinf = _test("isinf", np.isinf, "Whether each element is infinite.")
+isfinite = _test("isfinite", np.isfinite, "Whether each element is finite.")
+signbit = _test("signbit", np.signbit, "Whether the sign bit is set.")
+isposinf = _test("isposinf", np.isposinf, "Whether each element is +inf.")
+isneginf = _test("isneginf", np.isneginf, "Whether each element is -inf.")
+
+
+@public()
+def isclose(input, other, rtol=1e-05, atol=1e-08, equal_nan=False):
+    """Whether |input - other| <= atol + rtol * |other|, elementwise."""
+    return Tensor._from(np.asarray(np.isclose(input.array, other.array, rtol, atol, equal_nan)))
+
+
+@public()
+def allclose(input, other, rtol=1e-05, atol=1e-08, equal_nan=False) -> bool:
+    """Whether all elements are close: see isclose."""
+    if input.dtype is not other.dtype:
+        raise RuntimeError(f"{scalar_name(input)} did not match {scalar_name(other)}")
+    return bool(np.allclose(input.array, other.array, rtol, atol, equal_nan))
+
+
+def scalar_name(tensor):
+    """The C++ name of a tensor's type, for error texts."""
+    return dtypes.scalar_type_name(tensor.dtype).lower()
+
+
+@public()
+def equal(input, other) -> bool:
+    """Whether both tensors have the same size and elements."""
+    return input.array.shape == other.array.shape and bool(np.array_equal(input.array, other.array))
+
+
+# Casts and copies
+
+
+def _cast_arrays(x, target, _source):
+    return engine.cast(x, target)
+
+
+_cast = op("to_copy", _cast_arrays, lambda g, _input, _out, target, source: _cast_back(g, source, target),
+           promote="keep", node="ToCopyBackward0", holomorphic=False)  # fmt: skip
+
+
+@twin(lambda g, source, _target: engine.cast(g, source))
+def _cast_back(g, source, target):
+    if g.dtype.is_complex and source.kind != "c":
+        g = real(g)
+    return _cast(g, source, target) if g.array.dtype != source else g
+
+
+def to(input, dtype):
+    """The tensor as another type; the tensor itself if it has that type already."""
+    if input.dtype is dtype:
+        return input
+    return _cast(input, dtype.array_type, input.array.dtype)
+
+
+def _to_method(self, *args, dtype=None, device=None, copy=False, non_blocking=False, memory_format=None, other=None):
+    """The tensor with another dtype (the only device is the CPU). Returns itself if nothing changes and not copy.
+
+    Takes `to(dtype)`, `to(device, dtype)` or `to(other)`. Differentiable.
+    """
+    del non_blocking
+    for i, value in enumerate(args):
+        if isinstance(value, dtypes.dtype):
+            dtype = value
+        elif isinstance(value, Tensor):
+            dtype = value.dtype
+        elif isinstance(value, (str, int, dtypes.device)) and not isinstance(value, bool):
+            device = value
+        elif isinstance(value, bool):
+            copy = value if i == len(args) - 1 and len(args) > 2 else copy
+        elif value is not None:
+            raise TypeError(f"to() received an invalid combination of arguments - got ({type(value).__name__})")
+    if other is not None:
+        dtype = other.dtype
+    dtypes.check_device(device)
+    if dtype is not None and dtype is not self.dtype:
+        return to(self, dtype)
+    if memory_format is dtypes.contiguous_format and not self.array.flags.c_contiguous:
+        return clone(self, memory_format=memory_format)
+    return _cast(self, self.array.dtype, self.array.dtype) if copy else self
+
+
+Tensor.to = _to_method
+
+
+def _cast_method(name, target):
+    def method(self, memory_format=None):
+        del memory_format
+        return to(self, target)
+
+    method.__name__ = name
+    method.__doc__ = f"The tensor as {target.name}. Differentiable between floating point and complex types."
+    setattr(Tensor, name, method)
+
+
+for _name, _target in (
+    ("bool", dtypes.bool_), ("byte", dtypes.uint8), ("char", dtypes.int8), ("short", dtypes.int16), ("int", dtypes.int32),
+    ("long", dtypes.int64), ("half", dtypes.float16), ("bfloat16", dtypes.bfloat16), ("float", dtypes.float32),
+    ("double", dtypes.float64), ("cfloat", dtypes.complex64), ("cdouble", dtypes.complex128),
+):  # fmt: skip
+    _cast_method(_name, _target)
+
+
+def _type_method(self, dtype=None):
+    """The name of the tensor's type ("torch.FloatTensor"), or the tensor as another type."""
+    if dtype is None:
+        return f"torch.{dtypes.scalar_type_name(self.dtype)}Tensor"
+    if isinstance(dtype, str):
+        kind = dtype.removeprefix("torch.").removesuffix("Tensor")
+        dtype = next((t for t in dtypes.ALL if dtypes.scalar_type_name(t) == kind), None)
+        if dtype is None:
+            raise ValueError(f"invalid type: '{kind}'")
+    return to(self, dtype)
+
+
+Tensor.type = _type_method
+
+
+def _type_as(self, other):
+    """The tensor as the type of `other`."""
+    return to(self, other.dtype)
+
+
+Tensor.type_as = _type_as
+_clone = op("clone", lambda x, order: x.copy(order=order), lambda g, _input, _out, _order: g, promote="keep")
+
+
+@public()
+def clone(input, *, memory_format=None):
+    """A copy with its own memory. (*S) -> (*S). Differentiable."""
+    return _clone(input, "C" if memory_format is dtypes.contiguous_format else "K")
+
+
+clone.arrays = np.copy
+
+# Operators
+
+
+def _operator(function):
+    """The function for use as an operator: NotImplemented in place of TypeError lets Python try the other operand."""
+
+    def method(self, other):
+        if isinstance(other, (Tensor, float, int, complex, np.number, np.bool_)):
+            return function(self, other)
+        return NotImplemented
+
+    method.__name__ = function.__name__
+    return method
+
+
+def _reflected(function):
+    def method(self, other):
+        return function(other, self) if isinstance(other, (float, int, complex, np.number, np.bool_)) else NotImplemented
+
+    return method
+
+
+def _array_operator(function):
+    def method(self, other):
+        return function(self, other)
+
+    return method
+
+
+def _rpow(self, base):
+    """base ** self."""
+    if isinstance(base, Tensor):
+        return _pow_tensor(base, self)
+    t = dtypes.promote([self.array], [base])
+    return _pow_tensor(Tensor._from(np.array(base, t.array_type)), self)
+
+
+def _rdiv(self, other):
+    return reciprocal(self) * other if self.array.dtype.kind in "fV" else _true_divide(other, self)
+
+
+for _name, _function in (
+    ("__add__", _add), ("__radd__", _add), ("__mul__", mul), ("__rmul__", mul), ("__truediv__", _true_divide),
+):  # fmt: skip
+    setattr(Tensor, _name, _function)  # bare primitives: one Python frame per operation
+Tensor.__sub__ = _operator(sub)
+Tensor.__rsub__ = _operator(rsub)
+Tensor.__rtruediv__ = Tensor.__rdiv__ = _operator(_rdiv)
+Tensor.__floordiv__ = _operator(floor_divide)
+Tensor.__rfloordiv__ = _reflected(floor_divide)
+Tensor.__mod__ = _operator(remainder)
+Tensor.__rmod__ = _reflected(remainder)
+Tensor.__pow__ = _operator(pow)
+Tensor.__rpow__ = _operator(_rpow)
+Tensor.__neg__ = neg
+Tensor.__pos__ = positive
+Tensor.__abs__ = abs
+Tensor.__invert__ = bitwise_not
+for _name, _function in (("eq", eq), ("ne", ne), ("lt", lt), ("le", le), ("gt", gt), ("ge", ge)):
+    setattr(Tensor, f"__{_name}__", _operator(_function))
+for _name, _function in (
+    ("and", bitwise_and), ("or", bitwise_or), ("xor", bitwise_xor), ("lshift", bitwise_left_shift),
+    ("rshift", bitwise_right_shift),
+):  # fmt: skip
+    setattr(Tensor, f"__{_name}__", _operator(_function))
+    setattr(Tensor, f"__r{_name}__", _reflected(_function))
+for _name in ("add", "sub", "mul", "pow", "and", "or", "xor", "lshift", "rshift"):
+    _target = {"and": "bitwise_and", "or": "bitwise_or", "xor": "bitwise_xor", "lshift": "bitwise_left_shift",
+               "rshift": "bitwise_right_shift"}.get(_name, _name)  # fmt: skip
+    setattr(Tensor, f"__i{_name}__", getattr(Tensor, _target + "_"))
+Tensor.__itruediv__ = Tensor.div_
+Tensor.__ifloordiv__ = Tensor.floor_divide_
+Tensor.__imod__ = Tensor.remainder_

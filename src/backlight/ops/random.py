@@ -1,0 +1,159 @@
+"""Random tensors on PyTorch's stream: rand, randn, randint, randperm, normal, and the in-place fills."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from .. import dtypes, random, views
+from ..creation import _finish, _shape
+from ..op import public
+from ..tensor import Tensor
+
+
+def _creating(name, draw, words):
+    def function(*size, generator=None, out=None, dtype=None, layout=None, device=None, requires_grad=False, pin_memory=False, **kwargs):
+        del layout, pin_memory
+        size = _shape(size or (kwargs.pop("size"),))
+        if kwargs:
+            raise TypeError(f"{name}() got an unexpected keyword argument '{next(iter(kwargs))}'")
+        t = dtype or (out.dtype if out is not None else dtypes.get_default_dtype())
+        return _finish(draw(size, t.array_type, generator=generator), None, device, requires_grad, out)
+
+    function.__name__ = name
+    function.__doc__ = f"A tensor of {words}. -> (*size)."
+
+    def like(input, *, generator=None, dtype=None, layout=None, device=None, requires_grad=False, memory_format=None):
+        del layout, memory_format
+        t = dtype or input.dtype
+        return _finish(draw(input.array.shape, t.array_type, generator=generator), None, device, requires_grad)
+
+    like.__name__ = f"{name}_like"
+    like.__doc__ = f"A tensor of {words}, with the shape and type of `input`."
+    public(method=False)(function)
+    public(method=False)(like)
+
+
+_creating("rand", random.uniform, "uniform random numbers from [0, 1)")
+_creating("randn", random.normal, "standard normal random numbers")
+
+
+@public(method=False)
+def randint(low, high=None, size=None, *, generator=None, out=None, dtype=None, layout=None, device=None, requires_grad=False,
+            pin_memory=False):  # fmt: skip
+    """Random integers from [low, high): randint(high, size) or randint(low, high, size). -> (*size), int64."""
+    del layout, pin_memory
+    if size is None:
+        if high is None or isinstance(high, int):
+            raise TypeError("randint() received an invalid combination of arguments: a size is missing")
+        low, high, size = 0, low, high
+    elif high is None:
+        low, high = 0, low
+    t = dtype or (out.dtype if out is not None else dtypes.int64)
+    return _finish(random.randint(low, high, _shape((size,)), t.array_type, generator=generator), None, device, requires_grad, out)
+
+
+@public(method=False)
+def randint_like(input, low, high=None, *, dtype=None, device=None, requires_grad=False, layout=None, memory_format=None,
+                 generator=None):  # fmt: skip
+    """Random integers from [low, high) with the shape and type of `input`."""
+    del layout, memory_format
+    if high is None:
+        low, high = 0, low
+    t = dtype or input.dtype
+    low, high = (int(v) if isinstance(v, Tensor) else v for v in (low, high))
+    return _finish(random.randint(low, high, input.array.shape, t.array_type, generator=generator), None, device, requires_grad)
+
+
+@public(method=False)
+def randperm(n, *, generator=None, out=None, dtype=None, layout=None, device=None, requires_grad=False, pin_memory=False):
+    """A random permutation of 0..n-1. -> (n), int64."""
+    del layout, pin_memory
+    t = dtype or dtypes.int64
+    return _finish(random.randperm(n, t.array_type, generator=generator), None, device, requires_grad, out)
+
+
+@public(method=False)
+def normal(mean, std=1.0, size=None, *, generator=None, out=None, dtype=None, device=None, requires_grad=False, layout=None):
+    """Normal random numbers; mean and std are numbers (with a size) or tensors that broadcast."""
+    del layout
+    if size is not None:
+        t = dtype or dtypes.get_default_dtype()
+        return _finish(random.normal(_shape((size,)), t.array_type, mean, std, generator=generator), None, device, requires_grad, out)
+    arrays = [v.array for v in (mean, std) if isinstance(v, Tensor)]
+    shape = np.broadcast_shapes(*(a.shape for a in arrays))
+    t = dtypes.promote(arrays)
+    mean, std = (v.array if isinstance(v, Tensor) else v for v in (mean, std))
+    return _finish(random.normal(shape, t.array_type, mean, std, generator=generator), None, device, requires_grad, out)
+
+
+@public()
+def bernoulli(input, p=None, *, generator=None, out=None):
+    """Zeros and ones, one with the probability that the element gives (or p for all). No gradient."""
+    if p is not None:
+        array = random.bernoulli_(np.empty_like(input.array), p, generator=generator)
+    else:
+        array = random.bernoulli(input.array, generator=generator)
+    return _finish(array, None, None, False, out)
+
+
+@public()
+def multinomial(input, num_samples, replacement=False, *, generator=None, out=None):
+    """Indices drawn with the probabilities (weights) in the rows of `input`. (N, C) or (C) -> (N, num_samples) int64."""
+    return _finish(random.multinomial(input.array, num_samples, replacement, generator=generator), None, None, False, out)
+
+
+def _filling(name, fill, words):
+    def method(self, *args, generator=None, **kwargs):
+        from ..op import inplace
+
+        args = [a.array if isinstance(a, Tensor) else a for a in args]
+        views.check_writable(self)
+        fill(self.array, *args, generator=generator, **kwargs)
+        views.bump(self)
+        if self.requires_grad and views.modes.grad:
+            inplace(lambda old: (old * 0 + Tensor._from(self.array.copy())), name, self, (), {})
+        return self
+
+    method.__name__ = name
+    method.__doc__ = f"Fills this tensor with {words}."
+    setattr(Tensor, name, method)
+
+
+_filling("uniform_", random.uniform_, "uniform random numbers from [low, high)")
+_filling("normal_", random.normal_, "normal random numbers")
+_filling("bernoulli_", random.bernoulli_, "zeros and ones")
+_filling("random_", random.random_, "random integers")
+_filling("exponential_", random.exponential_, "exponential random numbers")
+_filling("geometric_", random.geometric_, "geometric random numbers")
+_filling("cauchy_", random.cauchy_, "Cauchy random numbers")
+_filling("log_normal_", random.log_normal_, "log-normal random numbers")
+
+
+@public(method=False)
+def manual_seed(seed):
+    """Seeds the random stream; the same seed gives PyTorch's numbers. Returns the generator."""
+    return random.manual_seed(seed)
+
+
+@public(method=False)
+def seed() -> int:
+    """Seeds the random stream from the system's entropy and returns the seed."""
+    return random.seed()
+
+
+@public(method=False)
+def initial_seed() -> int:
+    """The seed of the random stream."""
+    return random.initial_seed()
+
+
+@public(method=False)
+def get_rng_state():
+    """The state of the random stream as a uint8 tensor, in PyTorch's layout."""
+    return Tensor._from(random.default_generator.get_state())
+
+
+@public(method=False)
+def set_rng_state(new_state) -> None:
+    """Puts the random stream into a state from get_rng_state (or from PyTorch's)."""
+    random.default_generator.set_state(new_state.array)

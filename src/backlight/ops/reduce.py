@@ -1,0 +1,796 @@
+"""Reductions and scans: sum, mean, var, prod, max, argmax, norm, softmax, logsumexp, cumsum, sort, topk."""
+
+from __future__ import annotations
+
+import builtins
+from collections import namedtuple
+
+import numpy as np
+
+from .. import dtypes
+from ..op import face, op, public, twin, write_out
+from ..tensor import Tensor, dimension
+from .pointwise import abs, exp, log, masked_fill, sgn, sqrt, to, where_zero  # noqa: F401  (formulas name them)
+from .shape import expand, flatten, reshape, unsqueeze
+
+
+def dims_of(dim, ndim, *, empty_is_all=True):
+    """A `dim` argument (None, int or tuple) as a sorted tuple of dimensions counted from the front."""
+    if dim is None or (empty_is_all and isinstance(dim, (tuple, list)) and not len(dim)):
+        return tuple(range(ndim))
+    if isinstance(dim, (tuple, list)):
+        dims = [dimension(d, ndim) for d in dim]
+        if len(set(dims)) != len(dims):
+            again = next(d for d in dims if dims.count(d) > 1)
+            raise RuntimeError(f"dim {again} appears multiple times in the list of dims")
+        return tuple(sorted(dims)) if ndim else ()
+    d = dimension(dim, ndim)
+    return (d,) if ndim else ()
+
+
+def _kept(shape, dims):
+    return tuple([1 if i in dims else n for i, n in enumerate(shape)])
+
+
+@twin(lambda g, shape, dims: np.broadcast_to(np.reshape(g, _kept(shape, dims)), shape))
+def spread(g, shape, dims):
+    """Expands the gradient of a reduction over `dims` to the input's shape."""
+    return expand(reshape(g, _kept(shape, dims)), shape)
+
+
+@twin(lambda x, shape, dims: np.reshape(x, _kept(shape, dims)))
+def keep_dims(x, shape, dims):
+    """The reduced tensor with its reduced dimensions put back as ones."""
+    return reshape(x, _kept(shape, dims))
+
+
+def _sum_arrays(x, dims, keepdim):
+    return np.add.reduce(x, dims, None, None, keepdim)
+
+
+def _count(shape, dims):
+    total = 1
+    for d in dims:
+        total *= shape[d]
+    return total
+
+
+_sum_all = op("sum_all", _sum_arrays, lambda g, input_shape, _out, dims, _keepdim: spread(g, input_shape, dims),
+              node="SumBackward0")  # fmt: skip
+_sum_dims = op("sum_dims", _sum_arrays, lambda g, input_shape, _out, dims, _keepdim: spread(g, input_shape, dims),
+               node="SumBackward1")  # fmt: skip
+
+
+def _mean_arrays(x, dims, keepdim):
+    count = _count(x.shape, dims)
+    with np.errstate(all="ignore"):
+        return np.true_divide(_sum_arrays(x, dims, keepdim), x.real.dtype.type(count))
+
+
+_mean_all = op("mean_all", _mean_arrays,
+    lambda g, input_shape, _out, dims, _keepdim: spread(g / _count(input_shape, dims), input_shape, dims),
+    node="MeanBackward0")  # fmt: skip
+_mean_dims = op("mean_dims", _mean_arrays,
+    lambda g, input_shape, _out, dims, _keepdim: spread(g / _count(input_shape, dims), input_shape, dims),
+    node="MeanBackward1")  # fmt: skip
+
+
+@public()
+def sum(input, dim=None, keepdim=False, *, dtype=None, out=None):
+    """The sum over `dim` (all dimensions if None). (*S) -> S without those dims. Integers sum as int64. Differentiable.
+
+    >>> import backlight as torch
+    >>> torch.ones(2, 3).sum(1)
+    tensor([3., 3.])
+    """
+    if dtype is None and input.array.dtype.kind in "biu" and input.array.dtype.itemsize < 8:
+        dtype = dtypes.int64
+    if dtype is not None:
+        input = to(input, dtype)
+    if dim is None:
+        result = _sum_all(input, tuple(range(input.array.ndim)), keepdim)
+    else:
+        result = _sum_dims(input, dims_of(dim, input.array.ndim), keepdim)
+    return result if out is None else write_out(out, result)
+
+
+@public()
+def mean(input, dim=None, keepdim=False, *, dtype=None, out=None):
+    """The mean over `dim` (all dimensions if None). RuntimeError for integers. Differentiable."""
+    if dtype is not None:
+        input = to(input, dtype)
+    if input.array.dtype.kind in "biu":
+        raise RuntimeError(
+            "mean(): could not infer output dtype. Input dtype must be either a floating point or complex dtype. Got: "
+            f"{dtypes.scalar_type_name(input.dtype)}"
+        )
+    if dim is None:
+        result = _mean_all(input, tuple(range(input.array.ndim)), keepdim)
+    else:
+        result = _mean_dims(input, dims_of(dim, input.array.ndim), keepdim)
+    return result if out is None else write_out(out, result)
+
+
+sum.arrays = lambda x, dim=None, keepdim=False: np.add.reduce(x, dim, keepdims=keepdim)
+mean.arrays = lambda x, dim=None, keepdim=False: np.mean(x, dim, keepdims=keepdim)
+
+
+@public()
+def nansum(input, dim=None, keepdim=False, *, dtype=None):
+    """The sum in which NaN counts as zero. Differentiable."""
+    from .pointwise import isnan
+
+    return sum(masked_fill(input, isnan(input), 0), dim, keepdim, dtype=dtype)
+
+
+@public()
+def nanmean(input, dim=None, keepdim=False, *, dtype=None):
+    """The mean of the elements that aren't NaN. Differentiable."""
+    from .pointwise import isnan
+
+    return nansum(input, dim, keepdim, dtype=dtype) / sum(~isnan(input), dim, keepdim)
+
+
+# Variance
+
+
+def _var_arrays(x, dims, correction, keepdim):
+    with np.errstate(all="ignore"):
+        mean = _mean_arrays(x, dims, True)
+        centred = x - mean
+        squares = centred.real**2 + centred.imag**2 if x.dtype.kind == "c" else centred * centred
+        left = builtins.max(_count(x.shape, dims) - correction, 0)
+        return np.true_divide(_sum_arrays(squares, dims, keepdim), squares.dtype.type(left))
+
+
+_var = op("var", _var_arrays,
+    lambda g, input, _out, dims, correction, _keepdim:
+        spread(g * 2, input.shape, dims) * (input - mean(input, dims, True)) / left_over(input.shape, dims, correction),
+    holomorphic=False)  # fmt: skip
+_std = op("std", lambda x, dims, correction, keepdim: np.sqrt(_var_arrays(x, dims, correction, keepdim)),
+    lambda g, input, out, dims, correction, _keepdim:
+        spread(where_zero(out == 0, g / out), input.shape, dims) * (input - mean(input, dims, True))
+        / left_over(input.shape, dims, correction),
+    holomorphic=False)  # fmt: skip
+
+
+def left_over(shape, dims, correction):
+    """Degrees of freedom; zero or less gives infinity through the division."""
+    left = _count(shape, dims) - correction
+    return left if left > 0 else float("nan")
+
+
+def _moments(primitive, name):
+    def function(input, dim=None, unbiased=None, keepdim=False, *, correction=None, out=None):
+        if isinstance(dim, bool):
+            dim, unbiased = None, dim
+        if input.array.dtype.kind in "biu":
+            raise RuntimeError(f"{name} only support floating point and complex dtypes")
+        if correction is None:
+            correction = 1 if unbiased is None or unbiased else 0
+        result = primitive(input, dims_of(dim, input.array.ndim), correction, keepdim)
+        return result if out is None else write_out(out, result)
+
+    function.__doc__ = f"The {name} over `dim` (all if None), with Bessel's correction unless correction=0. Differentiable."
+    return face(function, name=name)
+
+
+var = _moments(_var, "var")
+std = _moments(_std, "std")
+
+
+@public(method=False)
+def var_mean(input, dim=None, unbiased=None, keepdim=False, *, correction=None):
+    """(variance, mean) over `dim`. Differentiable."""
+    if isinstance(dim, bool):
+        dim, unbiased = None, dim
+    return var(input, dim, unbiased, keepdim, correction=correction), mean(input, dim, keepdim)
+
+
+@public(method=False)
+def std_mean(input, dim=None, unbiased=None, keepdim=False, *, correction=None):
+    """(standard deviation, mean) over `dim`. Differentiable."""
+    if isinstance(dim, bool):
+        dim, unbiased = None, dim
+    return std(input, dim, unbiased, keepdim, correction=correction), mean(input, dim, keepdim)
+
+
+# Products
+
+
+def _others_arrays(x, dim):
+    """For every element the product of the others along `dim` (no division, so zeros are fine)."""
+    before = np.ones_like(x)
+    after = np.ones_like(x)
+    head = [slice(None)] * x.ndim
+    tail = list(head)
+    head[dim], tail[dim] = slice(None, -1), slice(1, None)
+    before[tuple(tail)] = np.cumprod(x[tuple(head)], dim)
+    after[tuple(head)] = np.flip(np.cumprod(np.flip(x[tuple(tail)], dim), dim), dim)
+    return before * after
+
+
+@twin(_others_arrays)
+def _others(x, dim):
+    n = x.array.shape[dim]
+    moved = x.movedim(dim, -1).unsqueeze(-2).expand(*[*_without(x.array.shape, dim), n, n])
+    return masked_fill(moved, Tensor._from(np.eye(n, dtype=bool)), 1).prod(-1).movedim(-1, dim)
+
+
+def _without(shape, dim):
+    return [n for i, n in enumerate(shape) if i != dim]
+
+
+_prod = op("prod_dim", lambda x, dim, keepdim: np.multiply.reduce(x, dim, keepdims=keepdim),
+    lambda g, input, _out, dim, _keepdim: spread(g, input.shape, (dim,)) * _others(input, dim),
+    node="ProdBackward1")  # fmt: skip
+_prod_all = op("prod", lambda x: np.multiply.reduce(x, 0),
+    lambda g, input, _out: spread(g, input.shape, (0,)) * _others(input, 0), node="ProdBackward0")  # fmt: skip
+
+
+@public()
+def prod(input, dim=None, keepdim=False, *, dtype=None, out=None):
+    """The product over `dim` (all elements if None). Differentiable, also through zeros."""
+    if dtype is None and input.array.dtype.kind in "biu":
+        dtype = dtypes.int64
+    if dtype is not None:
+        input = to(input, dtype)
+    if dim is None:
+        result = _prod_all(flatten(input) if input.array.ndim != 1 else input)
+    elif not input.array.ndim:
+        dimension(dim, 0)
+        result = reshape(_prod_all(reshape(input, 1)), ())
+    else:
+        result = _prod(input, dimension(dim, input.array.ndim), keepdim)
+    return result if out is None else write_out(out, result)
+
+
+# Extremes
+
+
+def _pair(name):
+    return namedtuple(name, ["values", "indices"])
+
+
+Pair = {name: _pair(name) for name in ("max", "min", "sort", "topk", "median", "mode", "kthvalue", "cummax", "cummin")}
+
+
+def _take(x, indices, dim):
+    return np.take_along_axis(x, indices, dim)
+
+
+@twin(lambda g, shape, indices, dim: _put_arrays(g, shape, indices, dim))
+def _put(g, shape, indices, dim):
+    """Zeros of the shape, with g at the indices of `dim`."""
+    return _put_op(g, Tensor._from(indices) if isinstance(indices, np.ndarray) else indices, shape, dim)
+
+
+def _put_arrays(g, shape, indices, dim):
+    out = np.zeros(shape, g.dtype)
+    if out.size:
+        np.put_along_axis(out, indices, g, dim)
+    return out
+
+
+_put_op = op("put_along", lambda g, indices, shape, dim: _put_arrays(g, shape, indices, dim),
+    lambda g, _input, indices, _out, _shape, dim: pick(g, indices, dim), None, promote="keep")  # fmt: skip
+
+
+@twin(np.take_along_axis)
+def pick(g, indices, dim):
+    """The elements of g at the indices of `dim`."""
+    return g.gather(dim, indices)
+
+
+def _first_extreme(f, x, dim):
+    """argmax/argmin in which NaN wins, as in PyTorch."""
+    if x.dtype.kind == "f" and np.isnan(x).any():
+        nan = np.isnan(x)
+        has = nan.any(dim, keepdims=True)
+        return np.where(has, np.expand_dims(nan.argmax(dim), dim), np.expand_dims(f(x, dim), dim))
+    return np.expand_dims(f(x, dim), dim)
+
+
+def _extreme_arrays(f):
+    def arrays(x, dim, keepdim):
+        indices = _first_extreme(f, x, dim)
+        values = np.take_along_axis(x, indices, dim)
+        return (values, indices) if keepdim else (values.squeeze(dim), indices.squeeze(dim))
+
+    return arrays
+
+
+@twin(lambda g, input_shape, out, dim, keepdim: _put_arrays(
+    g if keepdim else np.expand_dims(g, dim), input_shape, out[1] if keepdim else np.expand_dims(out[1], dim), dim))  # fmt: skip
+def picked(g, input_shape, out, dim, keepdim):
+    """The gradient of values picked along `dim` by out's indices."""
+    indices = out[1].detach()
+    return _put(g if keepdim else unsqueeze(g, dim), input_shape, indices if keepdim else unsqueeze(indices, dim), dim)
+
+
+def _extreme(name, f):
+    return op(f"{name}_dim", _extreme_arrays(f),
+        lambda g, input_shape, out, dim, keepdim: picked(g, input_shape, out, dim, keepdim),
+        nondifferentiable=(1,), promote="keep", node=f"{name.capitalize()}Backward0")  # fmt: skip
+
+
+_max_dim, _min_dim = _extreme("max", np.argmax), _extreme("min", np.argmin)
+
+
+@twin(lambda g, x, out, dims: _evenly_arrays(g, x, out, dims))
+def evenly(g, x, out, dims):
+    """The gradient of an extreme, shared evenly among the elements that attain it."""
+    mask = (x == keep_dims(out, x.shape, dims)).to(x.dtype)
+    if x.dtype.is_floating_point and bool(np.isnan(out.array).any()):
+        mask = mask + x.isnan().to(x.dtype)
+    return mask * (spread(g, x.shape, dims) / sum(mask, dims, True))
+
+
+def _evenly_arrays(g, x, out, dims):
+    mask = x == np.reshape(out, _kept(x.shape, dims))
+    if x.dtype.kind == "f":
+        mask = mask | (np.isnan(x) & np.isnan(np.reshape(out, _kept(x.shape, dims))))
+    return mask * (np.reshape(g, _kept(x.shape, dims)) / np.add.reduce(mask, dims, keepdims=True).astype(x.dtype))
+
+
+def _amax_op(name, ufunc, node):
+    return op(name, lambda x, dims, keepdim: ufunc.reduce(x, dims, keepdims=keepdim),
+        lambda g, input, out, dims, _keepdim: evenly(g, input, out, dims), node=node)  # fmt: skip
+
+
+_max_all, _min_all = _amax_op("max_all", np.maximum, "MaxBackward1"), _amax_op("min_all", np.minimum, "MinBackward1")
+_amax, _amin = _amax_op("amax", np.maximum, "AmaxBackward0"), _amax_op("amin", np.minimum, "AminBackward0")
+
+
+def _extreme_face(name, by_dim, over_all, elementwise):
+    def function(input, dim=None, keepdim=False, *, other=None, out=None):
+        from . import pointwise
+
+        if isinstance(dim, Tensor) or other is not None:
+            return getattr(pointwise, elementwise)(input, dim if other is None else other, out)
+        if input.dtype.is_complex:
+            raise RuntimeError(f'"{name}_values_cpu" not implemented for \'{dtypes.scalar_type_name(input.dtype)}\'')
+        if dim is None:
+            if not input.array.size:
+                raise RuntimeError(f"{name}(): Expected reduction dim to be specified for input.numel() == 0. Specify the "
+                                   "reduction dim with the 'dim' argument.")  # fmt: skip
+            result = over_all(input, tuple(range(input.array.ndim)), False)
+            return result if out is None else write_out(out, result)
+        d = dimension(dim, input.array.ndim)
+        if input.array.ndim and not input.array.shape[d]:
+            raise IndexError(f"{name}(): Expected reduction dim {d} to have non-zero size.")
+        if not input.array.ndim:
+            values, indices = _scalar_pick(input)
+        else:
+            values, indices = by_dim(input, d, keepdim)
+        if out is not None:
+            values, indices = write_out(out[0], values), write_out(out[1], indices)
+        return Pair[name](values, indices)
+
+    function.__doc__ = (
+        f"{name}(input): the {name}imum of all elements. {name}(input, dim): (values, indices) along a dimension. "
+        f"{name}(input, other): elementwise. Differentiable."
+    )
+    return face(function, name=name)
+
+
+def _scalar_pick(input):
+    from .pointwise import clone
+
+    return clone(input), Tensor._from(np.zeros((), np.int64))
+
+
+max = _extreme_face("max", _max_dim, _max_all, "maximum")
+min = _extreme_face("min", _min_dim, _min_all, "minimum")
+
+
+def _amax_face(name, primitive):
+    def function(input, dim=(), keepdim=False, *, out=None):
+        dims = dims_of(dim, input.array.ndim)
+        for d in dims:
+            if not input.array.shape[d]:
+                raise IndexError(f"{name}(): Expected reduction dim {d} to have non-zero size.")
+        result = primitive(input, dims, keepdim)
+        return result if out is None else write_out(out, result)
+
+    function.__doc__ = f"The {name[1:]}imum over dims; ties share the gradient evenly. Differentiable."
+    return face(function, name=name)
+
+
+amax, amin = _amax_face("amax", _amax), _amax_face("amin", _amin)
+
+
+@public(method=False)
+def aminmax(input, *, dim=None, keepdim=False):
+    """(min, max) over `dim`. Differentiable."""
+    dims = () if dim is None else dim
+    return namedtuple("aminmax", ["min", "max"])(amin(input, dims, keepdim), amax(input, dims, keepdim))
+
+
+def _arg_face(name, f):
+    def function(input, dim=None, keepdim=False, *, out=None):
+        x = input.array
+        if x.dtype.kind in "bc":
+            raise RuntimeError(f'"{name}_cpu" not implemented for \'{dtypes.scalar_type_name(input.dtype)}\'')
+        if not x.size and (dim is None or (x.ndim and not x.shape[dimension(dim, x.ndim)])):
+            raise IndexError(f"{name}(): Expected reduction dim to be specified for input.numel() == 0. Specify the "
+                             "reduction dim with the 'dim' argument." if dim is None
+                             else f"{name}(): Expected reduction dim {dim} to have non-zero size.")  # fmt: skip
+        if dim is None or not x.ndim:
+            dimension(dim or 0, x.ndim)
+            indices = np.asarray(_first_extreme(f, x.reshape(-1), 0)).reshape((1,) * x.ndim if keepdim else ())
+        else:
+            d = dimension(dim, x.ndim)
+            indices = _first_extreme(f, x, d)
+            indices = indices if keepdim else indices.squeeze(d)
+        result = Tensor._from(indices)
+        return result if out is None else write_out(out, result)
+
+    function.__doc__ = f"The index of the first {name[3:]}imum along `dim` (of the flat tensor if None): int64, no gradient."
+    return face(function, name=name)
+
+
+argmax, argmin = _arg_face("argmax", np.argmax), _arg_face("argmin", np.argmin)
+
+
+def _logic_face(name, ufunc):
+    def function(input, dim=None, keepdim=False, *, out=None):
+        dims = dims_of(dim, input.array.ndim, empty_is_all=False) if dim is not None else None
+        result = ufunc.reduce(input.array != 0, dims, keepdims=keepdim)
+        result = Tensor._from(np.asarray(result, np.uint8 if input.dtype is dtypes.uint8 else bool))
+        return result if out is None else write_out(out, result)
+
+    function.__doc__ = f"Whether {name} elements (along `dim`) are non-zero: a bool tensor."
+    return face(function, name=name)
+
+
+all = _logic_face("all", np.logical_and)
+any = _logic_face("any", np.logical_or)
+
+
+@public()
+def count_nonzero(input, dim=None):
+    """The number of non-zero elements (along dim)."""
+    dims = dims_of(dim, input.array.ndim) if dim is not None else None
+    return Tensor._from(np.asarray(np.count_nonzero(input.array, dims), np.int64))
+
+
+# Norms
+
+
+def _vector_norm_arrays(x, ord, dims, keepdim):
+    size = np.abs(x)
+    with np.errstate(all="ignore"):
+        if ord == 2:
+            return np.sqrt(np.add.reduce(size * size, dims, keepdims=keepdim))
+        if ord == 1:
+            return np.add.reduce(size, dims, keepdims=keepdim)
+        if ord == float("inf"):
+            return np.maximum.reduce(size, dims, keepdims=keepdim)
+        if ord == -float("inf"):
+            return np.minimum.reduce(size, dims, keepdims=keepdim)
+        if ord == 0:
+            return np.add.reduce(size != 0, dims, keepdims=keepdim).astype(size.dtype)
+        return np.add.reduce(size**ord, dims, keepdims=keepdim) ** (1.0 / ord)
+
+
+def _vector_norm_gradient(g, input, out, ord, dims, _keepdim):
+    """The subgradient that PyTorch chooses: zero where the norm is zero."""
+    if ord == 0:
+        return input * 0
+    g, norm = spread(g, input.shape, dims), keep_dims(out, input.shape, dims)
+    if ord == 2:
+        return g * where_zero(norm == 0, input / norm)
+    if ord == 1:
+        return g * sgn(input)
+    if ord in (float("inf"), -float("inf")):
+        hit = as_type(abs(input) == norm, input)
+        return g * sgn(input) * (hit / sum(hit, dims, True))
+    size = abs(input)
+    factor = where_zero(size == 0, size ** (ord - 1)) if ord < 2 else size ** (ord - 1)
+    return g * sgn(input) * where_zero(norm == 0, factor / norm ** (ord - 1))
+
+
+@twin(lambda mask, like: mask.astype(like.real.dtype))
+def as_type(mask, like):
+    """A bool mask as numbers of the other's real type."""
+    return mask.to(like.dtype.to_real())
+
+
+_vector_norm = op("vector_norm", _vector_norm_arrays, _vector_norm_gradient, node="LinalgVectorNormBackward0",
+                  holomorphic=False)  # fmt: skip
+
+
+@public(method=False, module="linalg", name="vector_norm")
+def vector_norm(x, ord=2, dim=None, keepdim=False, *, dtype=None, out=None):
+    """(sum |x|^ord)^(1/ord) over `dim` (all if None); ord may be inf, -inf or 0. Differentiable (0 at 0)."""
+    if dtype is not None:
+        x = to(x, dtype)
+    if x.array.dtype.kind in "biu":
+        raise RuntimeError("linalg.vector_norm: Expected a floating point or complex tensor as input. Got "
+                           f"{dtypes.scalar_type_name(x.dtype)}")  # fmt: skip
+    dims = dims_of(dim, x.array.ndim)
+    if not x.array.size and (ord < 0 or ord == float("inf")) and builtins.any(not x.array.shape[d] for d in dims):
+        raise RuntimeError(
+            f"linalg.vector_norm cannot compute the {ord} norm on an empty tensor because the operation does not have an "
+            "identity"
+        )
+    result = _vector_norm(x, float(ord), dims, keepdim)
+    return result if out is None else write_out(out, result)
+
+
+@public()
+def norm(input, p="fro", dim=None, keepdim=False, out=None, dtype=None):
+    """The vector norm over `dim`, or a matrix norm ("fro", "nuc"). Differentiable."""
+    if dtype is not None:
+        input = to(input, dtype)
+    if p == "nuc":
+        from .linalg import nuclear_norm
+
+        result = nuclear_norm(input, dim, keepdim)
+    else:
+        if input.array.dtype.kind in "biu":
+            raise RuntimeError(f"linalg.vector_norm: Expected a floating point or complex tensor as input. Got "
+                               f"{dtypes.scalar_type_name(input.dtype)}")  # fmt: skip
+        dims = dims_of(dim, input.array.ndim)
+        if p == "fro" and dim is not None and len(dims) > 2:
+            raise RuntimeError(f"linalg.matrix_norm: dim must be a 2-tuple. Got {list(dims)}")
+        result = vector_norm(input, 2 if p in ("fro", None) else p, dims, keepdim)
+    return result if out is None else write_out(out, result)
+
+
+# Softmax and its relatives
+
+
+def _softmax_arrays(x, dim):
+    if not x.size:
+        return x.copy()
+    e = np.exp(x - np.maximum.reduce(x, dim, keepdims=True))
+    e /= np.add.reduce(e, dim, keepdims=True)
+    return e
+
+
+def _log_softmax_arrays(x, dim):
+    if not x.size:
+        return x.copy()
+    shifted = x - np.maximum.reduce(x, dim, keepdims=True)
+    shifted -= np.log(np.add.reduce(np.exp(shifted), dim, keepdims=True))
+    return shifted
+
+
+_softmax = op("softmax", _softmax_arrays,
+    lambda g, _input, out, dim: out * (g - sum(g * out, dim, True)))  # fmt: skip
+_log_softmax = op("log_softmax", _log_softmax_arrays,
+    lambda g, _input, out, dim: g - exp(out) * sum(g, dim, True))  # fmt: skip
+
+
+def _softmax_face(name, primitive, module):
+    def function(input, dim=None, _stacklevel=3, dtype=None, *, out=None):
+        if isinstance(_stacklevel, dtypes.dtype):
+            dtype = _stacklevel
+        if dim is None:
+            if module != "nn.functional":
+                raise TypeError(f'{name}() missing 1 required positional arguments: "dim"')
+            import warnings
+
+            warnings.warn(f"Implicit dimension choice for {name} has been deprecated. Change the call to include dim=X as an "
+                          "argument.", stacklevel=3)  # fmt: skip
+            dim = 0 if input.array.ndim in (0, 1, 3) else 1
+        if dtype is not None:
+            input = to(input, dtype)
+        if input.array.dtype.kind in "biu":
+            kind = dtypes.scalar_type_name(input.dtype)
+            raise RuntimeError(f"\"{name}_lastdim_kernel_impl\" not implemented for '{kind}'")
+        d = dimension(dim, input.array.ndim)
+        result = primitive(input, d) if input.array.ndim else reshape(primitive(reshape(input, 1), 0), ())
+        return result if out is None else write_out(out, result)
+
+    words = "exp(input) / sum(exp(input))" if name == "softmax" else "log(softmax(input))"
+    function.__doc__ = f"{words} along `dim`. (*S) -> (*S). Differentiable."
+    return face(function, name=name, module=module, method=module == "torch")
+
+
+softmax, log_softmax = _softmax_face("softmax", _softmax, "torch"), _softmax_face("log_softmax", _log_softmax, "torch")
+for _name, _primitive in (("softmax", _softmax), ("log_softmax", _log_softmax)):
+    _softmax_face(_name, _primitive, "nn.functional")
+    _softmax_face(_name, _primitive, "special")
+
+
+@public(method=False, module="nn.functional")
+def softmin(input, dim=None, _stacklevel=3, dtype=None):
+    """softmax(-input)."""
+    return softmax(-input, dim, dtype=dtype)
+
+
+def _logsumexp_arrays(x, dims, keepdim):
+    if not x.size:
+        return np.log(np.add.reduce(np.exp(x), dims, keepdims=keepdim))
+    top = np.maximum.reduce(x.real if x.dtype.kind == "c" else x, dims, keepdims=True)
+    top = np.where(np.isfinite(top), top, 0).astype(top.dtype)
+    result = np.log(np.add.reduce(np.exp(x - top), dims, keepdims=True)) + top
+    return result if keepdim else np.squeeze(result, dims)
+
+
+_logsumexp = op("logsumexp", _logsumexp_arrays,
+    lambda g, input, out, dims, _keepdim:
+        spread(g, input.shape, dims) * exp(input - finite(keep_dims(out, input.shape, dims))))  # fmt: skip
+
+
+@twin(lambda x: np.where(np.isfinite(x), x, np.zeros((), x.dtype)) if x.dtype.kind == "f" else x)
+def finite(x):
+    """x with 0 in place of -inf, so that -inf - (-inf) gives no NaN."""
+    return masked_fill(x, ~x.isfinite(), 0) if x.dtype.is_floating_point else x
+
+
+@public()
+def logsumexp(input, dim, keepdim=False, *, out=None):
+    """log(sum(exp(input))) over `dim`, without overflow. Differentiable."""
+    if input.array.dtype.kind in "biu":
+        input = to(input, dtypes.get_default_dtype())
+    result = _logsumexp(input, dims_of(dim, input.array.ndim), keepdim)
+    return result if out is None else write_out(out, result)
+
+
+# Scans
+
+_cumsum = op("cumsum", lambda x, dim: np.cumsum(x, dim),
+    lambda g, _input, _out, dim: reverse_cumsum(g, dim))  # fmt: skip
+
+
+@twin(lambda g, dim: np.flip(np.cumsum(np.flip(g, dim), dim), dim))
+def reverse_cumsum(g, dim):
+    """The cumulative sum from the end."""
+    return cumsum(g.flip(dim), dim).flip(dim)
+
+
+@public(inplace=True)
+def cumsum(input, dim, *, dtype=None, out=None):
+    """Running sums along `dim`. Differentiable."""
+    if dtype is None and input.array.dtype.kind in "biu":
+        dtype = dtypes.int64
+    if dtype is not None:
+        input = to(input, dtype)
+    d = dimension(dim, input.array.ndim)
+    result = _cumsum(input, d) if input.array.ndim else reshape(_cumsum(reshape(input, 1), 0), ())
+    return result if out is None else write_out(out, result)
+
+
+def _cumprod_gradient(g, input, _out, dim):
+    """sum over k >= j of g[k] * prod(x[i], i <= k, i != j): quadratic in the length, but right through zeros."""
+    n = input.shape[dim]
+    total = None
+    for k in range(n):
+        head = input.narrow(dim, 0, k + 1)
+        part = g.narrow(dim, k, 1) * _others(head, dim)
+        part = pad_after(part, dim, n - k - 1)
+        total = part if total is None else total + part
+    return total
+
+
+def pad_after(x, dim, count):
+    widths = [0] * (2 * x.ndim)
+    widths[2 * (x.ndim - 1 - dim) + 1] = count
+    from .shape import constant_pad
+
+    return constant_pad(x, tuple(widths), 0)
+
+
+def _cumprod_gradient_arrays(g, x, out, dim):
+    if (x != 0).all():
+        return reverse_cumsum.arrays(g * out, dim) / x
+    total = np.zeros_like(x)
+    head = [slice(None)] * x.ndim
+    here = list(head)
+    for k in range(x.shape[dim]):
+        head[dim], here[dim] = slice(0, k + 1), slice(k, k + 1)
+        total[tuple(head)] += g[tuple(here)] * _others_arrays(x[tuple(head)], dim)
+    return total
+
+
+cumprod_gradient = twin(_cumprod_gradient_arrays)(_cumprod_gradient)
+_cumprod = op("cumprod", lambda x, dim: np.cumprod(x, dim),
+    lambda g, input, out, dim: cumprod_gradient(g, input, out, dim))  # fmt: skip
+
+
+@public(inplace=True)
+def cumprod(input, dim, *, dtype=None, out=None):
+    """Running products along `dim`. Differentiable, also through zeros."""
+    if dtype is None and input.array.dtype.kind in "biu":
+        dtype = dtypes.int64
+    if dtype is not None:
+        input = to(input, dtype)
+    d = dimension(dim, input.array.ndim)
+    result = _cumprod(input, d) if input.array.ndim else reshape(_cumprod(reshape(input, 1), 0), ())
+    return result if out is None else write_out(out, result)
+
+
+# Sorting
+
+
+def _order(x, dim, descending, stable=True):
+    if descending:
+        kind = np.flip(np.argsort(np.flip(x, dim), dim, kind="stable"), dim)
+        return x.shape[dim] - 1 - kind
+    del stable
+    return np.argsort(x, dim, kind="stable")
+
+
+def _sort_arrays(x, dim, descending):
+    indices = np.ascontiguousarray(_order(x, dim, descending))
+    return np.take_along_axis(x, indices, dim), indices
+
+
+_sort = op("sort", _sort_arrays,
+    lambda g, input_shape, out, dim, _descending: picked(g, input_shape, out, dim, True),
+    nondifferentiable=(1,), promote="keep")  # fmt: skip
+
+
+@public()
+def sort(input, dim=-1, descending=False, stable=False, *, out=None):
+    """(values, indices) in ascending order along `dim`; always stable. Differentiable in the values."""
+    del stable
+    if isinstance(dim, bool):
+        dim, descending = -1, dim
+    if input.dtype.is_complex:
+        raise RuntimeError("Sort currently does not support complex dtypes on CPU")
+    d = dimension(dim, input.array.ndim)
+    values, indices = _sort(input, d, bool(descending)) if input.array.ndim else _scalar_pick(input)
+    if out is not None:
+        values, indices = write_out(out[0], values), write_out(out[1], indices)
+    return Pair["sort"](values, indices)
+
+
+@public()
+def argsort(input, dim=-1, descending=False, stable=False):
+    """The indices that sort the tensor along `dim`."""
+    return sort(input, dim, descending, stable).indices
+
+
+def _topk_arrays(x, k, dim, largest):
+    indices = np.ascontiguousarray(_order(x, dim, largest)[(slice(None),) * dim + (slice(0, k),)])
+    return np.take_along_axis(x, indices, dim), indices
+
+
+_topk = op("topk", _topk_arrays,
+    lambda g, input_shape, out, _k, dim, _largest: picked(g, input_shape, out, dim, True),
+    nondifferentiable=(1,), promote="keep")  # fmt: skip
+
+
+@public()
+def topk(input, k, dim=-1, largest=True, sorted=True, *, out=None):
+    """(values, indices) of the k largest (or smallest) elements along `dim`, in order. Differentiable in the values."""
+    del sorted
+    d = dimension(dim, input.array.ndim)
+    n = input.array.shape[d] if input.array.ndim else 1
+    if not 0 <= k <= n:
+        raise RuntimeError("selected index k out of range")
+    values, indices = _topk(input, k, d, largest) if input.array.ndim else _scalar_pick(input)
+    if out is not None:
+        values, indices = write_out(out[0], values), write_out(out[1], indices)
+    return Pair["topk"](values, indices)
+
+
+_median = op("median_dim", lambda x, dim, keepdim: _median_arrays(x, dim, keepdim),
+    lambda g, input_shape, out, dim, keepdim: picked(g, input_shape, out, dim, keepdim),
+    nondifferentiable=(1,), promote="keep", node="MedianBackward1")  # fmt: skip
+
+
+def _median_arrays(x, dim, keepdim):
+    middle = (x.shape[dim] - 1) // 2
+    indices = np.take(_order(x, dim, False), [middle], dim)
+    if x.dtype.kind == "f":
+        nan = np.isnan(x)
+        has = nan.any(dim, keepdims=True)
+        indices = np.where(has, np.expand_dims(nan.argmax(dim), dim), indices)
+    values = np.take_along_axis(x, indices, dim)
+    return (values, indices) if keepdim else (values.squeeze(dim), indices.squeeze(dim))
+
+
+@public()
+def median(input, dim=None, keepdim=False):
+    """The lower median of all elements, or (values, indices) along `dim`. Differentiable."""
+    if dim is None:
+        return _median(flatten(input) if input.array.ndim != 1 else input, 0, False)[0]
+    if not input.array.ndim:
+        return Pair["median"](*_scalar_pick(input))
+    return Pair["median"](*_median(input, dimension(dim, input.array.ndim), keepdim))

@@ -1,0 +1,398 @@
+"""`Tensor`: an ndarray, the node that made it, and the views it shares memory with.
+
+Operators and operations are bound by the files in ops/. A subclass of ndarray would be 1.9x slower per operation,
+so the array is a field: `tensor.array`.
+"""
+
+from __future__ import annotations
+
+import warnings
+import weakref
+
+import numpy as np
+
+from . import dtypes, engine, views
+from .dtypes import Size
+from .engine import AccumulateGrad, Port, modes
+
+
+class Tensor:
+    """A multi-dimensional array that autograd can follow; `backlight.tensor(data)` makes one from data.
+
+    >>> import backlight as torch
+    >>> x = torch.tensor([1., 2., 3.], requires_grad=True)
+    >>> (x * x).sum().backward()
+    >>> x.grad
+    tensor([2., 4., 6.])
+    """
+
+    __slots__ = ("__dict__", "__weakref__", "array", "base", "node", "version")
+    __array_priority__ = 1000
+
+    def __new__(cls, *data, device=None, dtype=None, requires_grad=False):
+        from .creation import legacy_array
+
+        dtypes.check_device(device)
+        self = object.__new__(cls)
+        self.array = legacy_array(data, dtype)
+        self.node = self.version = self.base = None
+        if requires_grad:
+            self.requires_grad_()
+        return self
+
+    def __init__(self, *_data, **_options):
+        pass
+
+    @classmethod
+    def _from(cls, array):
+        self = object.__new__(Tensor)
+        self.array = array
+        self.node = self.version = self.base = None
+        return self
+
+    # Autograd
+
+    @property
+    def requires_grad(self) -> bool:
+        """Whether gradients are computed for this tensor. Settable on leaves."""
+        return (self.node if self.base is None else views.current_node(self)) is not None
+
+    @requires_grad.setter
+    def requires_grad(self, value):
+        self.requires_grad_(value)
+
+    def requires_grad_(self, requires_grad=True):
+        """Starts (or stops) recording operations on this leaf. RuntimeError for tensors that aren't floating point."""
+        node = views.current_node(self)
+        if node is not None and type(node) is not AccumulateGrad:
+            if not requires_grad:
+                raise RuntimeError(
+                    "you can only change requires_grad flags of leaf variables. If you want to use a computed variable "
+                    "in a subgraph that doesn't require differentiation use var_no_grad = var.detach()."
+                )
+            return self
+        if requires_grad and node is None:
+            if self.array.dtype.kind not in "fcV":
+                raise RuntimeError("only Tensors of floating point dtype can require gradients")
+            if type(self.version) is views.InferenceVersion and not modes.inference:
+                raise RuntimeError("Setting requires_grad=True on inference tensor outside InferenceMode is not allowed.")
+            leaf = self.__dict__.get("_leaf")
+            if leaf is None:
+                leaf = AccumulateGrad(self)
+            self.node = leaf
+        elif not requires_grad and node is not None:
+            self.__dict__["_leaf"] = node  # keeps .grad and hooks
+            self.node = None
+        return self
+
+    @property
+    def grad_fn(self):
+        """The node that made this tensor, None for a leaf."""
+        node = views.current_node(self)
+        if node is None or type(node) is AccumulateGrad:
+            return None
+        return node.parent if type(node) is Port else node
+
+    @property
+    def output_nr(self) -> int:
+        return self.node.number if type(self.node) is Port else 0
+
+    @property
+    def is_leaf(self) -> bool:
+        node = views.current_node(self)
+        return node is None or type(node) is AccumulateGrad
+
+    @property
+    def grad(self):
+        """The accumulated gradient of a leaf (or of a tensor with `retain_grad()`), None before the first backward."""
+        node = self.node
+        if type(node) is AccumulateGrad:
+            return node.grad
+        found = self.__dict__.get("_grad")
+        if found is None and (leaf := self.__dict__.get("_leaf")) is not None:
+            return leaf.grad
+        if found is None and node is not None and not self.retains_grad:
+            warnings.warn(
+                "The .grad attribute of a Tensor that is not a leaf Tensor is being accessed. Its .grad attribute won't be "
+                "populated during autograd.backward(). If you indeed want the .grad field to be populated for a non-leaf "
+                "Tensor, use .retain_grad() on the non-leaf Tensor. If you access the non-leaf Tensor by mistake, make sure "
+                "you access the leaf Tensor instead. See github.com/pytorch/pytorch/pull/30531 for more informations.",
+                UserWarning,
+                stacklevel=2,
+            )
+        return found
+
+    @grad.setter
+    def grad(self, value):
+        if value is not None:
+            if not isinstance(value, Tensor):
+                raise TypeError(f"assigned grad expected to be a Tensor or None but got grad of type {type(value).__name__}")
+            if value is self:
+                raise RuntimeError("can't assign Variable as its own grad")
+            if value.array.dtype != self.array.dtype:
+                raise RuntimeError(
+                    f"assigned grad has data of a different type: expected {self.type()} but got {value.type()}"
+                )
+            if value.array.shape != self.array.shape:
+                raise RuntimeError("assigned grad has data of a different size")
+        leaf = self.node if type(self.node) is AccumulateGrad else self.__dict__.get("_leaf")
+        if leaf is not None:
+            leaf.grad = value
+        else:
+            self.__dict__["_grad"] = value
+
+    @grad.deleter
+    def grad(self):
+        self.grad = None
+
+    def backward(self, gradient=None, retain_graph=None, create_graph=False, inputs=None):
+        """Computes the gradients of this tensor with respect to the graph's leaves, into their `.grad`.
+
+        gradient: the gradient of something with respect to this tensor, of its shape; may be left out for a scalar.
+        See `backlight.autograd.backward` for the other arguments.
+        """
+        engine.backward((self,), None if gradient is None else (gradient,), retain_graph, create_graph, inputs=inputs)
+
+    def detach(self):
+        """A tensor for the same memory outside the graph. It shares the version counter: writes to it are noticed."""
+        result = Tensor._from(self.array)
+        result.version = views.version_of(self)
+        return result
+
+    def detach_(self):
+        """Takes this tensor out of the graph: it becomes a leaf. RuntimeError for views."""
+        if self.base is not None:
+            raise RuntimeError(
+                "Can't detach views in-place. Use detach() instead. If you are using DistributedDataParallel (DDP) for "
+                "training, and gradient_as_bucket_view is set as True, gradients are views of DDP buckets, and hence "
+                "detach_() cannot be called on these gradients. To fix this error, please refer to the "
+                "Optimizer.zero_grad() function in torch/optim/optimizer.py as a solution."
+            )
+        self.node = None
+        return self
+
+    @property
+    def data(self):
+        """The same memory outside the graph, with its own version counter: writes to it go unnoticed."""
+        return Tensor._from(self.array)
+
+    @data.setter
+    def data(self, value):
+        if not isinstance(value, Tensor):
+            raise TypeError(f"Variable data has to be a tensor, but got {type(value).__name__}")
+        self.array = value.array
+        if type(self.node) is AccumulateGrad:
+            self.node.shape = value.array
+
+    def register_hook(self, hook):
+        """Calls `hook(grad)` when this tensor's gradient is complete; a returned tensor replaces the gradient."""
+        node = views.current_node(self)
+        if node is None:
+            raise RuntimeError("cannot register a hook on a tensor that doesn't require gradient")
+        node, number = engine.node_and_number(node)
+        hooks = engine.hooks_of(node).tensor
+        return engine._register(hooks.setdefault(number, engine.OrderedDict()), hook)
+
+    def register_post_accumulate_grad_hook(self, hook):
+        """Calls `hook(param)` after a gradient was added to this leaf's `.grad`."""
+        if not self.requires_grad:
+            raise RuntimeError("cannot register a hook on a tensor that doesn't require gradient")
+        if not self.is_leaf:
+            raise RuntimeError("post accumulate grad hooks cannot be registered on non-leaf tensors")
+        return engine._register(engine.hooks_of(self.node).post_accumulate, hook)
+
+    def retain_grad(self):
+        """Keeps this tensor's gradient in `.grad` although it is no leaf."""
+        node = views.current_node(self)
+        if node is None:
+            raise RuntimeError("can't retain_grad on Tensor that has requires_grad=False")
+        if type(node) is AccumulateGrad:
+            return
+        node, number = engine.node_and_number(node)
+        engine.hooks_of(node).retain.setdefault(number, weakref.ref(self))
+
+    @property
+    def retains_grad(self) -> bool:
+        node = views.current_node(self)
+        if node is None or type(node) is AccumulateGrad:
+            return False
+        node, number = engine.node_and_number(node)
+        reference = node.hooks.retain.get(number) if node.hooks is not None else None
+        return reference is not None and reference() is self
+
+    @property
+    def _version(self) -> int:
+        if type(self.version) is views.InferenceVersion:
+            raise RuntimeError("Inference tensors do not track version counter.")
+        return 0 if self.version is None else self.version.count
+
+    @property
+    def _base(self):
+        return None if self.base is None else self.base.root
+
+    def _is_view(self) -> bool:
+        return self.base is not None
+
+    def is_inference(self) -> bool:
+        return type(self.version) is views.InferenceVersion
+
+    # What it is
+
+    @property
+    def shape(self) -> Size:
+        return tuple.__new__(Size, self.array.shape)
+
+    def size(self, dim=None):
+        """The shape, or the size of one dimension."""
+        if dim is None:
+            return tuple.__new__(Size, self.array.shape)
+        return self.array.shape[dimension(dim, self.array.ndim)]
+
+    @property
+    def ndim(self) -> int:
+        return self.array.ndim
+
+    def dim(self) -> int:
+        return self.array.ndim
+
+    ndimension = dim
+
+    def numel(self) -> int:
+        return self.array.size
+
+    nelement = numel
+
+    @property
+    def dtype(self) -> dtypes.dtype:
+        return dtypes.from_array_type(self.array.dtype)
+
+    def stride(self, dim=None):
+        """Steps between neighbours in each dimension, in elements."""
+        array = self.array
+        strides = tuple(s // array.itemsize for s in array.strides)
+        if 0 in array.shape or 1 in array.shape:
+            strides = _regular_strides(array, strides)
+        return strides if dim is None else strides[dimension(dim, array.ndim)]
+
+    def __len__(self) -> int:
+        if not self.array.ndim:
+            raise TypeError("len() of a 0-d tensor")
+        return len(self.array)
+
+    def __hash__(self) -> int:
+        return id(self)
+
+    def __contains__(self, item) -> bool:
+        if not isinstance(item, (Tensor, int, float, complex)):
+            raise RuntimeError(
+                f"Tensor.__contains__ only supports Tensor or scalar, but you passed in a {type(item)}."
+            )
+        return bool((self == item).any())
+
+    def item(self):
+        """The value of a one-element tensor as a Python number."""
+        if self.array.size != 1:
+            raise RuntimeError(f"a Tensor with {self.array.size} elements cannot be converted to Scalar")
+        value = self.array.item()
+        return float(value) if self.array.dtype.kind == "V" else value
+
+    def __bool__(self) -> bool:
+        if self.array.size != 1:
+            if not self.array.size:
+                raise RuntimeError("Boolean value of Tensor with no values is ambiguous")
+            raise RuntimeError("Boolean value of Tensor with more than one value is ambiguous")
+        return bool(self.array.item())
+
+    def _number(self):
+        if self.array.size != 1:
+            raise ValueError("only one element tensors can be converted to Python scalars")
+        return self.array.item()
+
+    def __float__(self) -> float:
+        return float(self._number())
+
+    def __int__(self) -> int:
+        return int(self._number())
+
+    def __complex__(self) -> complex:
+        return complex(self._number())
+
+    def __index__(self) -> int:
+        if self.array.size != 1 or self.array.dtype.kind not in "iub":
+            raise TypeError("only integer tensors of a single element can be converted to an index")
+        return int(self.array.item())
+
+    def __format__(self, spec: str) -> str:
+        if not self.array.ndim and type(self) is Tensor:
+            return self.item().__format__(spec)
+        return object.__format__(self, spec)
+
+
+
+def dimension(dim, ndim) -> int:
+    """A dimension counted from the front; IndexError with PyTorch's text when it is out of range."""
+    bound = ndim or 1
+    if not -bound <= dim < bound:
+        raise IndexError(f"Dimension out of range (expected to be in range of [{-bound}, {bound - 1}], but got {dim})")
+    return dim % bound
+
+
+def _regular_strides(array, strides):
+    """NumPy leaves the strides of empty and one-element dimensions open; PyTorch defines them."""
+    if array.flags.c_contiguous:
+        out, step = [], 1
+        for n in reversed(array.shape):
+            out.append(step)
+            step *= max(n, 1)
+        return tuple(reversed(out))
+    return strides
+
+
+class Parameter(Tensor):
+    """A tensor that a Module registers as its parameter when it is assigned to an attribute.
+
+    >>> from backlight import nn, ones
+    >>> nn.Parameter(ones(2))
+    Parameter containing:
+    tensor([1., 1.], requires_grad=True)
+    """
+
+    __slots__ = ()
+
+    def __new__(cls, data=None, requires_grad=True):
+        if data is None:
+            data = Tensor()
+        if not isinstance(data, Tensor):
+            raise TypeError(f"Parameter data must be a Tensor, not {type(data).__name__}")
+        self = object.__new__(cls)
+        self.array = data.array
+        self.node = self.base = None
+        self.version = None if data.version is None else views.version_of(data)
+        if requires_grad:
+            self.requires_grad_()
+        return self
+
+    def __repr__(self) -> str:
+        return "Parameter containing:\n" + Tensor.__repr__(self)
+
+    def __deepcopy__(self, memo):
+        if id(self) not in memo:
+            memo[id(self)] = type(self)(Tensor._from(self.array.copy(order="K")), self.requires_grad)
+        return memo[id(self)]
+
+    def __reduce_ex__(self, protocol):
+        return _rebuild_parameter, (self.array, self.requires_grad, self.__dict__.get("_backward_hooks"))
+
+
+def _rebuild_parameter(array, requires_grad, _hooks):
+    return Parameter(Tensor._from(array), requires_grad)
+
+
+def as_subclass(tensor, cls):
+    """The same tensor (memory and node) as an object of a subclass of Tensor."""
+    result = object.__new__(cls)
+    result.array, result.node, result.version, result.base = tensor.array, tensor.node, tensor.version, tensor.base
+    return result
+
+
+engine.Tensor = Tensor
