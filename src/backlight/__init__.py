@@ -7,12 +7,14 @@
 tensor([2., 4., 6.])
 """
 
+from builtins import bool as _builtin_bool
+
 import numpy as _np
 
 # PyTorch computes inf and nan without a word, and so do we.
 _np.seterr(all="ignore")
 
-from . import creation, dtypes, ops  # noqa: E402
+from . import attributes, creation, dtypes, ops  # noqa: E402, F401
 from . import autograd as autograd  # noqa: E402
 from .autograd.modes import enable_grad, inference_mode, no_grad, set_grad_enabled  # noqa: E402
 from .dtypes import (  # noqa: E402
@@ -20,23 +22,22 @@ from .dtypes import (  # noqa: E402
     float16, float32, float64, get_default_dtype, iinfo, int8, int16, int32, int64, layout, memory_format, preserve_format,
     promote_types, set_default_dtype, sparse_coo, strided, uint8, uint16, uint32, uint64,
 )  # fmt: skip
-from .engine import is_grad_enabled  # noqa: E402
+from .autograd.modes import is_inference_mode_enabled  # noqa: E402
+from .state import is_grad_enabled  # noqa: E402
 from .op import REGISTRY as _REGISTRY  # noqa: E402
 from .tensor import Tensor  # noqa: E402
-
-__version__ = "0.1.0"
+from .version import torch_version as __version__  # noqa: E402, F401
 
 for _name, _function in _REGISTRY.items():
     if "." not in _name:
         globals()[_name] = _function
 
-bool = dtypes.bool_
+bool, layout = dtypes.bool_, dtypes.layout
 half, float, double, short, int, long = float16, float32, float64, int16, int32, int64
 cfloat, cdouble, chalf = complex64, complex128, complex64
 pi, e, inf, nan, newaxis = 3.141592653589793, 2.718281828459045, _np.inf, _np.nan, None
 
-_LAZY = {"nn", "optim", "utils", "random", "inspect", "printing", "cuda", "backends", "linalg", "special", "types", "version"}
-_PRINTING = {"set_printoptions", "get_printoptions"}
+_LAZY = ("nn", "optim", "utils", "random", "inspect", "printing", "cuda", "linalg", "special", "version")
 
 
 def __getattr__(name):
@@ -44,8 +45,55 @@ def __getattr__(name):
         import importlib
 
         return importlib.import_module(f"{__name__}.{name}")
-    if name in _PRINTING:
+    if name in ("set_printoptions", "get_printoptions"):
         from . import printing
 
         return getattr(printing, name)
+    if name == "Generator":
+        from .random import Generator
+
+        return Generator
+    if name == "default_generator":
+        from .random import default_generator
+
+        return default_generator
     raise AttributeError(f"module 'backlight' has no attribute '{name}': it isn't part of Backlight, or not there yet")
+
+
+def set_default_device(device) -> None:
+    """Accepts "cpu" (or None), the only device."""
+    dtypes.check_device(device)
+
+
+def get_default_device():
+    """The CPU."""
+    return dtypes.CPU
+
+
+def get_num_threads() -> int:
+    """The number of threads that array operations use."""
+    import os
+
+    return int(os.environ.get("OMP_NUM_THREADS") or os.cpu_count() or 1)
+
+
+def compile(model=None, **_options):
+    """Returns the function or module as it is: Backlight runs eagerly."""
+    return model if model is not None else lambda f: f
+
+
+def is_storage(_obj) -> bool:
+    """False: storages have no object of their own here."""
+    return False
+
+
+def typename(obj) -> str:
+    """The name of an object's type, with its module."""
+    if isinstance(obj, Tensor):
+        return obj.type()
+    return f"{type(obj).__module__}.{type(obj).__qualname__}"
+
+
+def is_inference(input) -> _builtin_bool:
+    """Whether the tensor was made in inference mode."""
+    return input.is_inference()

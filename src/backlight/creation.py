@@ -350,24 +350,17 @@ def _linspace(start, end, steps, t):
     """From both ends towards the middle, in the result's own precision, as PyTorch's CPU code does."""
     if steps == 1:
         return np.array([start]).astype(t.array_type)
+    work = t.array_type
     if t.category == 1:
-        start, end = int(start), int(end)
-        step = np.float32((end - start) / max(steps - 1, 1))
-        i = np.arange(steps)
-        half = steps // 2
-        with np.errstate(all="ignore"):
-            up = start + step.astype(np.float64) * i
-            down = end - step.astype(np.float64) * (steps - i - 1)
-            return np.where(i < half, up, down).astype(t.array_type)
-    work = t.array_type if t.array_type.itemsize > 2 else np.dtype(np.float32)
-    if t.category == 3:
-        work = t.array_type
+        start, end = (int(np.int64(int(v)).astype(t.array_type)) for v in (start, end))
+        work = np.dtype(np.float64)
+    # Products and sums are fused there (rounded once); a wider type does that here.
+    wide = {"f4": np.float64, "f8": np.longdouble}.get(work.str[1:], work.type)
     start, end = work.type(start), work.type(end)
-    step = (end - start) / work.type(max(steps - 1, 1))
-    i = np.arange(steps).astype(work)
-    with np.errstate(all="ignore"):
-        array = np.where(np.arange(steps) < steps // 2, start + step * i, end - step * (work.type(steps - 1) - i))
-    return array.astype(t.array_type)
+    step = wide((end - start) / work.type(max(steps - 1, 1)))
+    i = np.arange(steps)
+    up, down = start + step * i.astype(wide), end - step * (steps - 1 - i).astype(wide)
+    return np.where(i < steps // 2, up, down).astype(work).astype(t.array_type)
 
 
 @public(method=False)
@@ -485,7 +478,7 @@ Tensor.set_ = _set_
 
 def _numpy(self, *, force=False):
     """The array that holds this tensor: no copy. RuntimeError for tensors that require grad, unless force."""
-    if self.requires_grad and not force:
+    if self.requires_grad and modes.grad and not force:
         raise RuntimeError("Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy() instead.")
     if self.array.dtype.kind == "V" or self.array.dtype.name == "bfloat16":
         raise TypeError("Got unsupported ScalarType BFloat16")

@@ -10,84 +10,20 @@ back, and reference counting alone frees a graph.
 
 from __future__ import annotations
 
-import itertools
 import sys
 import threading
 import weakref
-from collections import OrderedDict
 from operator import attrgetter
 
 import numpy as np
 
 from . import dtypes
+from .errors import FREED
+from .hooks import hooks_of, register, run_post_hooks, run_pre_hooks, run_tensor_hooks
+from .state import clock, lock, modes, set_grad_mode, set_recorder, state  # noqa: F401  (set_recorder belongs to the face of the engine)
 
 # tensor.py puts its class here: the engine builds tensors only for `.grad`, hooks and recorded gradients.
 Tensor = None
-
-# One clock orders everything: a node's sequence number and the time of an in-place write are its ticks,
-# so "was this saved tensor written after it was saved?" is one comparison (see views.py).
-clock = itertools.count(1)
-
-
-class State:
-    """What the generated code tests: how many threads have grad mode off, how many unusual features are on."""
-
-    __slots__ = ("grad_off", "recorder", "unusual")
-
-
-state = State()
-state.grad_off = 0
-state.unusual = 0
-state.recorder = None  # the one slot for an observer; see set_recorder
-
-
-class _ThreadModes(threading.local):
-    grad = True
-    inference = False
-
-
-modes = _ThreadModes()
-_lock = threading.RLock()
-
-
-def is_grad_enabled() -> bool:
-    """Whether operations are being recorded in this thread."""
-    return modes.grad
-
-
-def set_grad_mode(on: bool) -> None:
-    if modes.grad is not on:
-        modes.grad = on
-        with _lock:
-            state.grad_off += -1 if on else 1
-
-
-def set_inference(on: bool) -> None:
-    if modes.inference is not on:
-        modes.inference = on
-        with _lock:
-            state.unusual += 1 if on else -1
-
-
-def set_recorder(recorder) -> None:
-    """Plugs in an observer (None unplugs it): `created(op, node, result, inputs)` after every recorded
-    operation, `written(tensor)` after in-place writes, and `before(node, gradients)` / `after(node, gradients,
-    input_gradients)` around every step of a sweep, `sweep(begin)` at its start and end."""
-    state.unusual += (recorder is not None) - (state.recorder is not None)
-    state.recorder = recorder
-
-
-class Hooks:
-    """The hooks of one node. `tensor` and `retain` are keyed by output number."""
-
-    __slots__ = ("post", "post_accumulate", "pre", "retain", "tensor")
-
-    def __init__(self):
-        self.tensor: dict[int, OrderedDict] = {}
-        self.retain: dict = {}
-        self.pre = OrderedDict()
-        self.post = OrderedDict()
-        self.post_accumulate = OrderedDict()
 
 
 class Node:
@@ -140,25 +76,32 @@ class Node:
 
     def register_hook(self, hook):
         """Calls `hook(grad_inputs, grad_outputs)` after this node ran; it may return new grad_inputs."""
-        return _register(hooks_of(self).post, hook)
+        return register(hooks_of(self).post, hook)
 
     def register_prehook(self, hook):
         """Calls `hook(grad_outputs)` before this node runs; it may return new grad_outputs."""
-        return _register(hooks_of(self).pre, hook)
+        return register(hooks_of(self).pre, hook)
 
-    def run(self, g, edges):
-        """The gradients of the inputs, arrays in and arrays out."""
+    def run(self, g, edges, keep):
+        """The gradients of the inputs, arrays in and arrays out. Frees what the node saved unless `keep`."""
         raise NotImplementedError(f"{self.name()} has no array formula")
 
-    def record(self, g, edges):
+    def record(self, g, edges, keep):
         """The same with tensors: what runs is recorded, so it can be differentiated again."""
         raise NotImplementedError(f"{self.name()} has no recorded formula")
+
+    def __call__(self, *grads):
+        """Runs this one step by hand: gradients of its outputs in, gradients of its inputs out."""
+        if len(grads) != self.outputs:
+            raise RuntimeError(f"expected {self.outputs} arguments, got {len(grads)} instead")
+        out = self.record(grads[0] if self.outputs == 1 else list(grads), self.edges, True)
+        return out[0] if len(out) == 1 else tuple(out)
 
 
 class AccumulateGrad(Node):
     """The node of a leaf: adds what arrives to the leaf's `.grad`, which it owns."""
 
-    __slots__ = ("grad", "shape", "variable_ref")
+    __slots__ = ("array", "grad", "variable_ref")
     edges = ()
     seq = (1 << 64) - 1
 
@@ -167,7 +110,7 @@ class AccumulateGrad(Node):
         self.hooks = None
         # Weak: Tensor -> AccumulateGrad is the strong direction, so a leaf is freed without the cycle collector.
         self.variable_ref = weakref.ref(tensor)
-        self.shape = tensor.array
+        self.array = tensor.array
 
     def name(self) -> str:
         return "torch::autograd::AccumulateGrad"
@@ -177,18 +120,18 @@ class AccumulateGrad(Node):
         """The leaf tensor (a new object for the same memory if the program dropped its own)."""
         tensor = self.variable_ref()
         if tensor is None:
-            tensor = Tensor._from(self.shape)
+            tensor = Tensor._from(self.array)
             tensor.node = self
             self.variable_ref = weakref.ref(tensor)
         return tensor
 
-    def run(self, g, edges):
-        array = self.shape
+    def run(self, g, edges, keep):
+        array = self.array
         if g.__class__ is not np.ndarray:
             g = np.asarray(g)
         if g.dtype is not array.dtype and g.dtype != array.dtype:
             g = cast(g, array.dtype)
-        with _lock:
+        with lock:
             if self.grad is None:
                 if not _owned(g):
                     g = g.copy()
@@ -202,9 +145,9 @@ class AccumulateGrad(Node):
                     grad.version.tick()
         return edges
 
-    def record(self, g, edges):
-        if g.array.dtype != self.shape.dtype:
-            g = g.to(dtypes.from_array_type(self.shape.dtype))
+    def record(self, g, edges, keep):
+        if g.array.dtype != self.array.dtype:
+            g = g.to(dtypes.from_array_type(self.array.dtype))
         if self.grad is None:
             self.grad = g.clone() if g.node is not None else Tensor._from(g.array.copy())
         else:
@@ -222,31 +165,12 @@ class Port(Node):
         self.number = number
         self.edges = (parent,)
         self.seq = parent.seq + 0.5  # just before its parent
-        self.hooks = PORT
-
-
-PORT = Hooks()
+        self.hooks = None
 
 
 def node_and_number(node):
     """The real node and the output number behind what a tensor holds."""
     return (node.parent, node.number) if type(node) is Port else (node, 0)
-
-
-def hooks_of(node) -> Hooks:
-    if node.hooks is None:
-        node.hooks = Hooks()
-    return node.hooks
-
-
-def _register(hooks: OrderedDict, hook):
-    from .autograd.hooks import RemovableHandle
-
-    if not callable(hook):
-        raise TypeError(f"hook must be callable, not {type(hook).__name__}")
-    handle = RemovableHandle(hooks)
-    hooks[handle.id] = hook
-    return handle
 
 
 def cast(array, array_type):
@@ -283,25 +207,13 @@ def unbroadcast(node, grads):
     return out
 
 
-FREED = (
-    "Trying to backward through the graph a second time (or directly access saved tensors after they have already "
-    "been freed). Saved intermediate values of the graph are freed when you call .backward() or autograd.grad(). "
-    "Specify retain_graph=True if you need to backward through the graph a second time or if you need to access saved "
-    "tensors after calling backward."
-)
-
-
-def freed(node) -> RuntimeError:
-    return RuntimeError(f"{FREED}\nThe saved tensors of {node.name()} were freed by an earlier backward pass.")
-
-
 _by_seq = attrgetter("seq")
 
 
 def _discover(roots):
     """All nodes behind the roots in the order in which they run, each leaf directly after its last contribution."""
     buffers = {}  # node -> gradient so far; also the set of the nodes that were seen
-    order, last_user = [], {}
+    order, last_user, ports = [], {}, False
     for node in roots:
         if node not in buffers:
             buffers[node] = None
@@ -309,6 +221,7 @@ def _discover(roots):
                 last_user[node] = None
             else:
                 order.append(node)
+                ports |= type(node) is Port
     for node in order:  # grows while it is walked: no recursion
         for parent in node.edges:
             if parent is None:
@@ -319,6 +232,7 @@ def _discover(roots):
                     last_user[parent] = node
                 else:
                     order.append(parent)
+                    ports |= type(parent) is Port
             elif parent in last_user:
                 user = last_user[parent]
                 if user is None or node.seq < user.seq:
@@ -328,14 +242,14 @@ def _discover(roots):
     for leaf, user in last_user.items():
         ready_after.setdefault(user, []).append(leaf)
     if any([len(leaves) > 2 for leaves in ready_after.values()]):
-        return buffers, ready_queue_order(roots, order)
+        return buffers, ready_queue_order(roots, order), ports
     steps = ready_after.pop(None, [])
     for node in order:
         steps.append(node)
         if node in ready_after:
             leaves = ready_after[node]
             steps += leaves if len(leaves) == 1 else sorted(leaves, key=node.edges.index)
-    return buffers, steps
+    return buffers, steps, ports
 
 
 def ready_queue_order(roots, nodes):
@@ -387,13 +301,16 @@ def ready_queue_order(roots, nodes):
     return order
 
 
-def sweep(roots, gradients, keep_graph=False, create_graph=False, targets=None, capture=False):
-    """Runs backward from `roots` (nodes or ports) with their gradients.
+def sweep(roots, gradients, keep=False, create_graph=False, targets=None, capture=False):
+    """Runs backward from `roots` (nodes or ports) with their gradients, arrays (tensors with create_graph).
 
-    targets: {node: {output number: position}} restricts the sweep to what leads there; with `capture` the
-    gradients of the targets are returned as {position: gradient} and nothing is accumulated.
+    keep: don't free saved tensors. targets: {node: {output number: positions}} restricts the sweep to what leads
+    there; with `capture` the gradients of the targets are returned as {position: gradient}, nothing is accumulated.
     """
-    buffers, steps = _discover(roots)
+    depth = len(_sweeps.__dict__.setdefault("running", []))
+    if depth % 40 == 39:  # deeply nested (backward inside hooks inside backward ...): a thread brings a fresh Python stack
+        return _in_thread(sweep, roots, gradients, keep, create_graph, targets, capture)
+    buffers, steps, ports = _discover(roots)
     for node, g in zip(roots, gradients):
         buffers[node] = g if buffers[node] is None else buffers[node] + g
     captured: dict = {}
@@ -405,29 +322,27 @@ def sweep(roots, gradients, keep_graph=False, create_graph=False, targets=None, 
         steps = [node for node in steps if node in needed]
         buffers = {node: g for node, g in buffers.items() if node in needed}
     recorder = state.recorder
-    plain = recorder is None and targets is None
+    plain = not (ports or state.hooked or recorder is not None or targets is not None)
     summed = set()  # nodes whose buffer the sweep itself made, so it may be added to in place
     was_enabled = modes.grad
     set_grad_mode(create_graph)
+    _sweeps.running.append((next(clock), buffers))
     if recorder is not None:
         recorder.sweep(True)
-    sweep_depth = _begin_sweep(buffers)
     try:
         for node in steps:
             g = buffers.pop(node)
             edges = node.edges
-            if plain and node.hooks is None:
-                if g is None and not node.runs_on_none:
+            if plain:
+                if g is None:
                     continue
-                grads = node.record(g, edges) if create_graph else node.run(g, edges)
+                grads = node.record(g, edges, keep) if create_graph else node.run(g, edges, keep)
             else:
                 if targets is not None:
                     edges = tuple([edge if edge in buffers else None for edge in edges])
-                grads = _unusual_step(node, g, edges, buffers, create_graph, targets, capture, captured, recorder)
+                grads = _careful_step(node, g, edges, keep, create_graph, buffers, targets, capture, captured)
                 if grads is None:
                     continue
-            if not keep_graph:
-                node.saved = None
             g = None
             for parent, grad in zip(edges, grads):
                 if parent is not None and grad is not None:
@@ -444,61 +359,74 @@ def sweep(roots, gradients, keep_graph=False, create_graph=False, targets=None, 
             grads = grad = None  # or they would look like a second owner of what a leaf receives next
     finally:
         set_grad_mode(was_enabled)
-        _end_sweep(sweep_depth)
+        del _sweeps.running[depth:]
         if recorder is not None:
             recorder.sweep(False)
     return captured
 
 
-def _unusual_step(node, g, edges, buffers, create_graph, targets, capture, captured, recorder):
-    """One step with hooks, captured gradients or a recorder. None: there is nothing to pass on."""
-    if node.hooks is PORT:
+def _careful_step(node, g, edges, keep, create_graph, buffers, targets, capture, captured):
+    """One step where there may be ports, hooks, targets or a recorder. None: there is nothing to pass on."""
+    if type(node) is Port:
         if g is not None:
             _deposit(node, g, buffers)
         return None
     if node.hooks is not None:
-        g = _run_pre_hooks(node, g)
+        g = run_tensor_hooks(node, g)
     if targets is not None:
-        for number, position in targets.get(node, {}).items():
-            captured[position] = g if node.outputs == 1 else g and g[number]
+        for number, positions in targets.get(node, {}).items():
+            for position in positions:
+                captured[position] = g if node.outputs == 1 else g and g[number]
         leaf = type(node) is AccumulateGrad
-        if (leaf and capture) or (not leaf and all([edge is None for edge in edges])):
+        if capture and (leaf or all([edge is None for edge in edges])):
             return None
+    if node.hooks is not None:
+        g = run_pre_hooks(node, g)
+    if targets is not None and not leaf and all([edge is None for edge in edges]):
+        return None
     if g is None and not node.runs_on_none:
         return None
+    recorder = state.recorder
     if recorder is not None:
         recorder.before(node, g)
-    grads = node.record(g, edges) if create_graph else node.run(g, edges)
+    grads = node.record(g, edges, keep) if create_graph else node.run(g, edges, keep)
     if node.hooks is not None:
-        grads = _run_post_hooks(node, grads, g)
+        grads = run_post_hooks(node, grads, g)
     if recorder is not None:
         recorder.after(node, g, grads)
     return grads
 
 
-# What multi-tensor hooks ask of the sweep that calls them
-
-_sweeps = threading.local()
+_sweeps = threading.local()  # .running: the (number, buffers) of this thread's sweeps, the innermost last
 
 
-def _begin_sweep(buffers):
-    running = _sweeps.__dict__.setdefault("running", [])
-    running.append(buffers)
-    return len(running) - 1
+def _in_thread(function, *args):
+    outcome: dict = {}
+    enabled = modes.grad
 
+    def work():
+        set_grad_mode(enabled)
+        try:
+            outcome["result"] = function(*args)
+        except BaseException as error:  # noqa: BLE001  (handed to the caller)
+            outcome["error"] = error
 
-def _end_sweep(depth):
-    del _sweeps.running[depth:]
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    if "error" in outcome:
+        raise outcome["error"]
+    return outcome["result"]
 
 
 def current_sweep() -> int:
     """A number that identifies the sweep in which a hook was called."""
-    return id(_sweeps.running[-1])
+    return _sweeps.running[-1][0]
 
 
 def reachable(node) -> bool:
     """Whether the running sweep has still to run this node."""
-    return node in _sweeps.running[-1]
+    return node in _sweeps.running[-1][1]
 
 
 def _deposit(port, g, buffers):
@@ -509,77 +437,6 @@ def _deposit(port, g, buffers):
             slots = buffers[parent] = [None] * parent.outputs
         total = slots[port.number]
         slots[port.number] = g if total is None else total + g
-
-
-def as_tensor(g):
-    return g if g is None or isinstance(g, Tensor) else Tensor._from(np.asarray(g))
-
-
-def _like(g, before):
-    """A gradient that a hook returned, as this sweep passes them (an array, unless gradients are recorded)."""
-    if before is not None and not isinstance(before, Tensor):
-        return g.array
-    return g
-
-
-def _checked(result, g, what):
-    if not isinstance(result, Tensor):
-        raise TypeError(f"{what} should return None or a Tensor, but returned {type(result).__name__}")
-    if g is not None and result.array.shape != g.array.shape:
-        raise RuntimeError(
-            f"hook '{what}' has changed the size of value: {tuple(g.array.shape)} to {tuple(result.array.shape)}"
-        )
-    return result
-
-
-def _run_pre_hooks(node, g):
-    """Tensor hooks in the order of registration, then retain_grad, then the node's own pre-hooks."""
-    hooks = node.hooks
-    single = node.outputs == 1
-    grads = [g] if single else list(g or [None] * node.outputs)
-    sample = next((x for x in grads if x is not None), None)
-    for number, fns in list(hooks.tensor.items()):
-        value = as_tensor(grads[number])
-        for hook in list(fns.values()):
-            result = hook(value)
-            if result is not None:
-                value = _checked(result, value, getattr(hook, "__name__", "hook"))
-                grads[number] = _like(value, sample)
-    for number, reference in list(hooks.retain.items()):
-        tensor = reference()
-        if tensor is not None and grads[number] is not None:
-            value = as_tensor(grads[number])
-            tensor.__dict__["_grad"] = value if value.node is not None else Tensor._from(value.array.copy())
-    for hook in list(hooks.pre.values()):
-        outputs = tuple(map(as_tensor, grads))
-        result = hook(outputs)
-        if result is not None:
-            if not isinstance(result, tuple):
-                raise TypeError(f"expected Tensor or tuple of Tensors from a pre-hook, got {type(result).__name__}")
-            if len(result) != len(grads):
-                raise RuntimeError(f"hook has changed the number of grad_outputs: {len(grads)} to {len(result)}")
-            grads = [None if r is None else _like(r, sample) for r in result]
-    return grads[0] if single else (None if all(x is None for x in grads) else grads)
-
-
-def _run_post_hooks(node, grads, g):
-    hooks = node.hooks
-    if hooks.post_accumulate:
-        variable = node.variable
-        for hook in list(hooks.post_accumulate.values()):
-            if hook(variable) is not None:
-                raise RuntimeError("Tensor post accumulate grad hooks should return None.")
-    sample = next((x for x in (g if type(g) is list else [g]) if x is not None), None)
-    for hook in list(hooks.post.values()):
-        outputs = tuple(map(as_tensor, g)) if type(g) is list else (as_tensor(g),)
-        inputs = () if type(node) is AccumulateGrad else tuple(map(as_tensor, grads))
-        result = hook(inputs, outputs)
-        if result is not None and type(node) is not AccumulateGrad:
-            result = result if isinstance(result, tuple) else (result,)
-            if len(result) != len(inputs):
-                raise RuntimeError(f"hook has changed the number of grad_inputs: {len(inputs)} to {len(result)}")
-            grads = [None if r is None else _like(r, sample) for r in result]
-    return grads
 
 
 # A gradient array may become `.grad` without a copy when nobody else can see it. Reference counts say so; the
@@ -597,14 +454,14 @@ def _measure_unique_count():
     class Source(Node):
         __slots__ = ()
 
-        def run(self, g, edges):
+        def run(self, g, edges, keep):
             return (np.ones(2) * 2,)
 
     class Probe(Node):
         __slots__ = ()
 
-        def run(self, g, edges):
-            with _lock:
+        def run(self, g, edges, keep):
+            with lock:
                 Probe.count = self.counted(g)
             return edges
 
@@ -619,169 +476,3 @@ def _measure_unique_count():
 
 
 _measure_unique_count()
-
-
-def _implicit_gradient(tensor):
-    if tensor.array.size != 1:
-        raise RuntimeError("grad can be implicitly created only for scalar outputs")
-    if tensor.array.dtype.kind == "c":
-        raise RuntimeError(
-            "grad can be implicitly created only for real scalar outputs but got "
-            f"{dtypes.from_array_type(tensor.array.dtype)}"
-        )
-    return np.ones(tensor.array.shape, tensor.array.dtype)
-
-
-def _roots(tensors, gradients, create_graph):
-    """The nodes and gradients that a sweep starts from, checked as PyTorch checks them."""
-    from .views import current_node
-
-    if len(tensors) != len(gradients):
-        raise RuntimeError(f"got {len(tensors)} tensors and {len(gradients)} gradients")
-    nodes, seeds = [], []
-    for i, (tensor, g) in enumerate(zip(tensors, gradients, strict=True)):
-        if not isinstance(tensor, Tensor):
-            raise TypeError(f"expected Tensor as element {i} in argument 0, but got {type(tensor).__name__}")
-        node = current_node(tensor)
-        if g is None and node is not None:
-            g = _implicit_gradient(tensor)
-            if create_graph:
-                g = Tensor._from(g)
-        elif g is not None:
-            if not isinstance(g, Tensor):
-                raise TypeError(
-                    f"gradients can be either Tensors or None, but got {type(g).__module__}.{type(g).__name__}"
-                    if type(g).__module__ != "builtins"
-                    else f"gradients can be either Tensors or None, but got {type(g).__name__}"
-                )
-            if g.array.shape != tensor.array.shape:
-                raise RuntimeError(
-                    f"Mismatch in shape: grad_output[{i}] has a shape of {g.shape} and output[{i}] has a shape of "
-                    f"{tensor.shape}."
-                )
-            if (g.array.dtype.kind == "c") != (tensor.array.dtype.kind == "c"):
-                raise RuntimeError(
-                    "For complex Tensors, both grad_output and output are required to have the same dtype. Mismatch in "
-                    f"dtype: grad_output[{i}] has a dtype of {g.dtype} and output[{i}] has a dtype of {tensor.dtype}."
-                )
-            if g.array.dtype != tensor.array.dtype:
-                g = g.to(tensor.dtype)
-            if not create_graph:
-                g = g.array
-        if node is None:
-            raise RuntimeError(f"element {i} of tensors does not require grad and does not have a grad_fn")
-        nodes.append(node)
-        seeds.append(g)
-    return nodes, seeds
-
-
-def _targets(inputs):
-    """{node: {output number: position}}; a second mention of the same input is resolved by the caller."""
-    from .views import current_node
-
-    targets: dict = {}
-    for position, tensor in enumerate(inputs):
-        node = current_node(tensor)
-        if node is None:
-            raise RuntimeError("One of the differentiated Tensors does not require grad")
-        node, number = node_and_number(node)
-        targets.setdefault(node, {}).setdefault(number, position)
-    return targets
-
-
-def _as_sequence(value):
-    return (value,) if isinstance(value, Tensor) else tuple(value)
-
-
-def backward(tensors, grad_tensors=None, retain_graph=None, create_graph=False, grad_variables=None, inputs=None):
-    """Adds the gradients of `tensors` with respect to the graph's leaves to their `.grad`.
-
-    grad_tensors: the gradient of each tensor, of its shape (None: 1.0 for a tensor with one element).
-    retain_graph: keep the saved tensors, so that backward can run again (default: as create_graph).
-    create_graph: record the backward pass itself, for derivatives of higher order.
-    inputs: accumulate into these tensors only.
-
-    >>> import backlight as torch
-    >>> x = torch.tensor([1., 2.], requires_grad=True)
-    >>> torch.autograd.backward((x * x).sum())
-    >>> x.grad
-    tensor([2., 4.])
-    """
-    if grad_variables is not None:
-        if grad_tensors is not None:
-            raise RuntimeError(
-                "`grad_tensors` and `grad_variables` (deprecated) arguments both passed to `backward()`. Please only "
-                "use `grad_tensors`."
-            )
-        grad_tensors = grad_variables
-    tensors = _as_sequence(tensors)
-    gradients = (None,) * len(tensors) if grad_tensors is None else _as_sequence(grad_tensors)
-    nodes, seeds = _roots(tensors, gradients, create_graph)
-    keep = create_graph if retain_graph is None else retain_graph
-    if inputs is None:
-        sweep(nodes, seeds, keep, create_graph)
-        return
-    inputs = _as_sequence(inputs)
-    if not inputs:
-        raise RuntimeError("`inputs` argument to `backward()` cannot be empty.")
-    found = sweep(nodes, seeds, keep, create_graph, _targets(inputs))
-    for position, g in found.items():  # leaves have accumulated already; other tensors keep theirs here
-        tensor = inputs[position]
-        if g is not None and not tensor.is_leaf:
-            g = as_tensor(g)
-            before = tensor.__dict__.get("_grad")
-            tensor.__dict__["_grad"] = g if before is None else before + g
-
-
-def grad(
-    outputs,
-    inputs,
-    grad_outputs=None,
-    retain_graph=None,
-    create_graph=False,
-    only_inputs=True,
-    allow_unused=None,
-    is_grads_batched=False,
-    materialize_grads=False,
-) -> tuple:
-    """The gradients of `outputs` with respect to `inputs`, as a tuple; no `.grad` is touched.
-
-    allow_unused: None instead of an error for an input that the outputs don't depend on.
-    materialize_grads: zeros instead of None for such an input.
-
-    >>> import backlight as torch
-    >>> x = torch.tensor(3., requires_grad=True)
-    >>> torch.autograd.grad(x ** 2, x)
-    (tensor(6.),)
-    """
-    if is_grads_batched:
-        raise NotImplementedError("autograd.grad(is_grads_batched=True) is not there yet in Backlight")
-    if materialize_grads and allow_unused is False:
-        raise ValueError(
-            "Expected allow_unused to be True or not passed when materialize_grads=True, but got: allow_unused=False."
-        )
-    del only_inputs  # accepted and ignored, as in PyTorch
-    allow_unused = materialize_grads if allow_unused is None else allow_unused
-    outputs, inputs = _as_sequence(outputs), _as_sequence(inputs)
-    gradients = (None,) * len(outputs) if grad_outputs is None else _as_sequence(grad_outputs)
-    if not inputs:
-        raise ValueError("grad requires non-empty inputs.")
-    targets = _targets(inputs)
-    nodes, seeds = _roots(outputs, gradients, create_graph)
-    keep = create_graph if retain_graph is None else retain_graph
-    found = sweep(nodes, seeds, keep, create_graph, targets, capture=True)
-    results = []
-    for tensor in inputs:
-        node, number = node_and_number(tensor.node)
-        g = as_tensor(found.get(targets[node][number]))
-        if g is None and not allow_unused:
-            raise RuntimeError(
-                "One of the differentiated Tensors appears to not have been used in the graph. Set allow_unused=True "
-                "if this is the desired behavior."
-            )
-        if g is None and materialize_grads:
-            g = Tensor._from(np.zeros_like(tensor.array))
-        if g is not None and not create_graph:
-            g = Tensor._from(g.array.copy() if g.array.base is not None or not g.array.flags.writeable else g.array)
-        results.append(g)
-    return tuple(results)

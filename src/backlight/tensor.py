@@ -11,9 +11,10 @@ import weakref
 
 import numpy as np
 
-from . import dtypes, engine, views
+from . import dtypes, engine, hooks, views
 from .dtypes import Size
-from .engine import AccumulateGrad, Port, modes
+from .engine import AccumulateGrad, Port
+from .state import modes
 
 
 class Tensor:
@@ -59,6 +60,8 @@ class Tensor:
 
     @requires_grad.setter
     def requires_grad(self, value):
+        if not isinstance(value, bool):
+            raise RuntimeError("requires_grad must be a bool")
         self.requires_grad_(value)
 
     def requires_grad_(self, requires_grad=True):
@@ -131,10 +134,15 @@ class Tensor:
                 raise RuntimeError("can't assign Variable as its own grad")
             if value.array.dtype != self.array.dtype:
                 raise RuntimeError(
-                    f"assigned grad has data of a different type: expected {self.type()} but got {value.type()}"
+                    f"attempting to assign a gradient with dtype '{_cpp_name(value)}' to a tensor with grad_dtype "
+                    f"'{dtypes.scalar_type_name(self.dtype)}'. The gradient must match the tensor's grad_dtype (defaults to the "
+                    "tensor's dtype)."
                 )
             if value.array.shape != self.array.shape:
-                raise RuntimeError("assigned grad has data of a different size")
+                raise RuntimeError(
+                    f"attempting to assign a gradient of size '{list(value.shape)}' to a tensor of size '{list(self.shape)}'. "
+                    "Please ensure that the gradient and the tensor are the same size"
+                )
         leaf = self.node if type(self.node) is AccumulateGrad else self.__dict__.get("_leaf")
         if leaf is not None:
             leaf.grad = value
@@ -151,7 +159,9 @@ class Tensor:
         gradient: the gradient of something with respect to this tensor, of its shape; may be left out for a scalar.
         See `backlight.autograd.backward` for the other arguments.
         """
-        engine.backward((self,), None if gradient is None else (gradient,), retain_graph, create_graph, inputs=inputs)
+        from .autograd.backward import backward
+
+        backward((self,), None if gradient is None else (gradient,), retain_graph, create_graph, inputs=inputs)
 
     def detach(self):
         """A tensor for the same memory outside the graph. It shares the version counter: writes to it are noticed."""
@@ -180,9 +190,15 @@ class Tensor:
     def data(self, value):
         if not isinstance(value, Tensor):
             raise TypeError(f"Variable data has to be a tensor, but got {type(value).__name__}")
+        if self.node is not None and value.array.dtype.kind in "biu":
+            raise RuntimeError("data set to a tensor that requires gradients must be floating point or complex dtype")
         self.array = value.array
         if type(self.node) is AccumulateGrad:
-            self.node.shape = value.array
+            self.node.array = value.array
+
+    @data.deleter
+    def data(self):
+        raise RuntimeError("Deleting tensor data is not allowed. Delete tensor instead!")
 
     def register_hook(self, hook):
         """Calls `hook(grad)` when this tensor's gradient is complete; a returned tensor replaces the gradient."""
@@ -190,8 +206,7 @@ class Tensor:
         if node is None:
             raise RuntimeError("cannot register a hook on a tensor that doesn't require gradient")
         node, number = engine.node_and_number(node)
-        hooks = engine.hooks_of(node).tensor
-        return engine._register(hooks.setdefault(number, engine.OrderedDict()), hook)
+        return hooks.register(hooks.hooks_of(node).tensor.setdefault(number, hooks.OrderedDict()), hook)
 
     def register_post_accumulate_grad_hook(self, hook):
         """Calls `hook(param)` after a gradient was added to this leaf's `.grad`."""
@@ -199,7 +214,7 @@ class Tensor:
             raise RuntimeError("cannot register a hook on a tensor that doesn't require gradient")
         if not self.is_leaf:
             raise RuntimeError("post accumulate grad hooks cannot be registered on non-leaf tensors")
-        return engine._register(engine.hooks_of(self.node).post_accumulate, hook)
+        return hooks.register(hooks.hooks_of(self.node).post_accumulate, hook)
 
     def retain_grad(self):
         """Keeps this tensor's gradient in `.grad` although it is no leaf."""
@@ -209,7 +224,7 @@ class Tensor:
         if type(node) is AccumulateGrad:
             return
         node, number = engine.node_and_number(node)
-        engine.hooks_of(node).retain.setdefault(number, weakref.ref(self))
+        hooks.hooks_of(node).retain.setdefault(number, weakref.ref(self))
 
     @property
     def retains_grad(self) -> bool:
@@ -236,97 +251,9 @@ class Tensor:
     def is_inference(self) -> bool:
         return type(self.version) is views.InferenceVersion
 
-    # What it is
 
-    @property
-    def shape(self) -> Size:
-        return tuple.__new__(Size, self.array.shape)
-
-    def size(self, dim=None):
-        """The shape, or the size of one dimension."""
-        if dim is None:
-            return tuple.__new__(Size, self.array.shape)
-        return self.array.shape[dimension(dim, self.array.ndim)]
-
-    @property
-    def ndim(self) -> int:
-        return self.array.ndim
-
-    def dim(self) -> int:
-        return self.array.ndim
-
-    ndimension = dim
-
-    def numel(self) -> int:
-        return self.array.size
-
-    nelement = numel
-
-    @property
-    def dtype(self) -> dtypes.dtype:
-        return dtypes.from_array_type(self.array.dtype)
-
-    def stride(self, dim=None):
-        """Steps between neighbours in each dimension, in elements."""
-        array = self.array
-        strides = tuple(s // array.itemsize for s in array.strides)
-        if 0 in array.shape or 1 in array.shape:
-            strides = _regular_strides(array, strides)
-        return strides if dim is None else strides[dimension(dim, array.ndim)]
-
-    def __len__(self) -> int:
-        if not self.array.ndim:
-            raise TypeError("len() of a 0-d tensor")
-        return len(self.array)
-
-    def __hash__(self) -> int:
-        return id(self)
-
-    def __contains__(self, item) -> bool:
-        if not isinstance(item, (Tensor, int, float, complex)):
-            raise RuntimeError(
-                f"Tensor.__contains__ only supports Tensor or scalar, but you passed in a {type(item)}."
-            )
-        return bool((self == item).any())
-
-    def item(self):
-        """The value of a one-element tensor as a Python number."""
-        if self.array.size != 1:
-            raise RuntimeError(f"a Tensor with {self.array.size} elements cannot be converted to Scalar")
-        value = self.array.item()
-        return float(value) if self.array.dtype.kind == "V" else value
-
-    def __bool__(self) -> bool:
-        if self.array.size != 1:
-            if not self.array.size:
-                raise RuntimeError("Boolean value of Tensor with no values is ambiguous")
-            raise RuntimeError("Boolean value of Tensor with more than one value is ambiguous")
-        return bool(self.array.item())
-
-    def _number(self):
-        if self.array.size != 1:
-            raise ValueError("only one element tensors can be converted to Python scalars")
-        return self.array.item()
-
-    def __float__(self) -> float:
-        return float(self._number())
-
-    def __int__(self) -> int:
-        return int(self._number())
-
-    def __complex__(self) -> complex:
-        return complex(self._number())
-
-    def __index__(self) -> int:
-        if self.array.size != 1 or self.array.dtype.kind not in "iub":
-            raise TypeError("only integer tensors of a single element can be converted to an index")
-        return int(self.array.item())
-
-    def __format__(self, spec: str) -> str:
-        if not self.array.ndim and type(self) is Tensor:
-            return self.item().__format__(spec)
-        return object.__format__(self, spec)
-
+def _cpp_name(tensor):
+    return {"float32": "float", "float64": "double"}.get(tensor.dtype.name, tensor.dtype.name)
 
 
 def dimension(dim, ndim) -> int:
@@ -335,17 +262,6 @@ def dimension(dim, ndim) -> int:
     if not -bound <= dim < bound:
         raise IndexError(f"Dimension out of range (expected to be in range of [{-bound}, {bound - 1}], but got {dim})")
     return dim % bound
-
-
-def _regular_strides(array, strides):
-    """NumPy leaves the strides of empty and one-element dimensions open; PyTorch defines them."""
-    if array.flags.c_contiguous:
-        out, step = [], 1
-        for n in reversed(array.shape):
-            out.append(step)
-            step *= max(n, 1)
-        return tuple(reversed(out))
-    return strides
 
 
 class Parameter(Tensor):
@@ -396,3 +312,4 @@ def as_subclass(tensor, cls):
 
 
 engine.Tensor = Tensor
+PLAIN = frozenset((Tensor, Parameter))  # the types without __torch_function__

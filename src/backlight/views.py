@@ -9,8 +9,10 @@ root fetch new nodes when they are next used (`current_node`).
 
 from __future__ import annotations
 
-from . import dtypes, engine
-from .engine import AccumulateGrad, Node, clock, modes, node_and_number, state
+from .engine import AccumulateGrad, Node, node_and_number
+from .errors import INFERENCE_UPDATE, ambiguous
+from .hooks import hooks_of
+from .state import clock, modes, state
 
 
 class Version:
@@ -43,9 +45,18 @@ class Version:
 
 
 class InferenceVersion(Version):
-    """The version of tensors made in inference mode: they may be written, but never saved for backward."""
+    """The version of tensors made in inference mode: they may be written, but never saved for backward.
+
+    Its stamp lies after every node, so a node that saved such a tensor finds out when it runs."""
 
     __slots__ = ()
+
+    def __init__(self):
+        super().__init__()
+        self.stamp = float("inf")
+
+    def tick(self) -> None:
+        """Writes to inference tensors aren't counted."""
 
 
 class View:
@@ -63,10 +74,14 @@ def version_of(tensor) -> Version:
     """The tensor's version counter; made when something first needs it, since most tensors are never written."""
     version = tensor.version
     if version is None:
-        version = tensor.version = InferenceVersion() if modes.inference else Version()
         node = tensor.node
-        if node is not None and hasattr(type(node), "saves_output") and node.output_version is None:
-            node.output_version = (version, 0)
+        saves_output = node is not None and hasattr(type(node), "saves_output")
+        if saves_output and node.output_version is not None:  # made when somebody looked at the saved output
+            version = tensor.version = node.output_version[0]
+        else:
+            version = tensor.version = Version()
+            if saves_output:
+                node.output_version = (version, 0)
     return version
 
 
@@ -81,7 +96,11 @@ def view_of(result, source, made="") -> None:
     result.version = version_of(root)
     if source.base is not None and source.base.made and not made:
         made = source.base.made
-    result.base = View(root, made if modes.grad else made or "no_grad")
+    if type(root.version) is InferenceVersion:
+        return  # inference tensors have no views that autograd would have to follow
+    if modes.inference and source.node is not None:  # inside, a view of a tensor from outside keeps its requires_grad
+        result.node = AccumulateGrad(result)
+    result.base = View(root, made or ("" if modes.grad else "inference" if modes.inference else "no_grad"))
 
 
 def current_node(tensor):
@@ -89,61 +108,34 @@ def current_node(tensor):
     view = tensor.base
     if view is None or view.rebases == view.root.version.rebases:
         return tensor.node
-    view.rebases = view.root.version.rebases
     if view.root.node is not None:
+        if view.made and not modes.inference:
+            raise ambiguous(view, tensor.node, "its base or another view of its base has been modified inplace")
+        view.rebases = view.root.version.rebases
         from .ops.shape import as_strided_node
 
-        tensor.node = as_strided_node(view.root, tensor)
+        before, tensor.node = tensor.node, as_strided_node(view.root, tensor)
+        _move_retain_grad(tensor, before, tensor.node)
     return tensor.node
 
 
-def check_writable(tensor) -> None:
-    """RuntimeError where PyTorch forbids an in-place write."""
-    if type(tensor.version) is InferenceVersion and not modes.inference:
-        if modes.grad and tensor.node is not None:
-            raise RuntimeError(INFERENCE_UPDATE)
+def check_writable(tensor, adds_gradient=False) -> None:
+    """RuntimeError where PyTorch forbids an in-place write (adds_gradient: the written value requires grad)."""
+    if type(tensor.version) is InferenceVersion and not modes.inference and tensor.base is None:
+        raise RuntimeError(INFERENCE_UPDATE)
     if not modes.grad:
         return
-    node = current_node(tensor)
-    if node is None and (tensor.base is None or tensor.base.root.node is None):
+    node, view = current_node(tensor), tensor.base
+    if node is None and not adds_gradient and (view is None or view.root.node is None):
         return
-    if type(node) is AccumulateGrad and tensor.base is None:
-        raise RuntimeError("a leaf Variable that requires grad is being used in an in-place operation.")
-    view = tensor.base
     if view is None:
+        if type(node) is AccumulateGrad:
+            raise RuntimeError("a leaf Variable that requires grad is being used in an in-place operation.")
         return
     if view.made:
-        _node, number = node_and_number(node) if node is not None else (None, 0)
-        name = short_name(_node) if _node is not None else "None"
-        why = {
-            "no_grad": "This view was created in no_grad mode and its base or another view of its base has been modified "
-            "inplace with grad mode enabled. Given that this use case is ambiguous and error-prone, it is forbidden. You "
-            "can clarify your code by moving both the view and the inplace either both inside the no_grad block (if you "
-            "don't want the inplace to be tracked) or both outside (if you want the inplace to be tracked).",
-            "multiple outputs": "This view is the output of a function that returns multiple views. Such functions do not "
-            "allow the output views to be modified inplace. You should replace the inplace operation by an out-of-place "
-            "one.",
-            "custom function": "This view was created inside a custom Function (or because an input was returned as-is) "
-            "and the autograd logic to handle view+inplace would override the custom backward associated with the custom "
-            "Function, leading to incorrect gradients. This behavior is forbidden. You can fix this by cloning the output "
-            "of the custom Function.",
-        }[view.made]
-        if view.made == "no_grad":
-            raise RuntimeError(f"A view was created in no_grad mode and is being modified inplace with grad mode enabled. {why}")
-        raise RuntimeError(f"Output {number} of {name} is a view and is being modified inplace. {why}")
+        raise ambiguous(view, node, "is being modified inplace")
     if type(view.root.node) is AccumulateGrad:
         raise RuntimeError("a view of a leaf Variable that requires grad is being used in an in-place operation.")
-
-
-INFERENCE_UPDATE = (
-    "Inplace update to inference tensor outside InferenceMode is not allowed. You can make a clone to get a normal tensor "
-    "before doing inplace update. See https://github.com/pytorch/rfcs/pull/17 for more details."
-)
-INFERENCE_SAVED = (
-    "Inference tensors cannot be saved for backward. Please do not use Tensors created in inference mode in computation "
-    "tracked by autograd. To work around this, you can make a clone to get a normal tensor and use it in autograd, or use "
-    "`torch.no_grad()` instead of `torch.inference_mode()`."
-)
 
 
 class CopySlices(Node):
@@ -160,27 +152,19 @@ class CopySlices(Node):
         self.seq = fn.seq
         self.hooks = None
 
-    @property
-    def saved(self):
-        return self.fn.saved
-
-    @saved.setter
-    def saved(self, value):
-        self.fn.saved = value
-
-    def run(self, g, edges):
+    def run(self, g, edges, keep):
         from .ops.shape import strided_get, strided_set
 
-        return self._run(g, edges, strided_get.arrays, strided_set.arrays, self.fn.run)
+        return self._run(g, edges, keep, strided_get.arrays, strided_set.arrays, self.fn.run)
 
-    def record(self, g, edges):
+    def record(self, g, edges, keep):
         from .ops.shape import strided_get, strided_set
 
-        return self._run(g, edges, strided_get, strided_set, self.fn.record)
+        return self._run(g, edges, keep, strided_get, strided_set, self.fn.record)
 
-    def _run(self, g, edges, get, put, run):
+    def _run(self, g, edges, keep, get, put, run):
         part = get(g, *self.geometry)
-        grads = run(part, (edges[0] if edges[0] is not None else self.fn.edges[0], *edges[1:]))
+        grads = run(part, (edges[0] if edges[0] is not None else self.fn.edges[0], *edges[1:]), keep)
         inner = grads[0] if grads[0] is not None else part * 0
         return (put(g, inner, *self.geometry) if edges[0] is not None else None, *grads[1:])
 
@@ -192,48 +176,23 @@ def rebase(tensor, node) -> None:
     version.tick()
     if node is not None:
         if view is None:
+            _move_retain_grad(tensor, tensor.node, node)
             tensor.node = node
         else:
-            view.root.node = CopySlices(view.root, tensor, node)
+            root = view.root
+            before, root.node = root.node, CopySlices(root, tensor, node)
+            _move_retain_grad(root, before, root.node)
         version.rebases += 1
-        if view is not None:
-            current_node(tensor)
+        current_node(tensor)
     if state.recorder is not None:
         state.recorder.written(tensor)
 
 
-def short_name(node) -> str:
-    """A node's name as PyTorch's error texts have it: "Mul" for MulBackward0."""
-    name = type(node).__name__
-    return name[: name.rindex("Backward")] if "Backward" in name else name
-
-
-def modified(node, position, tensor) -> RuntimeError:
-    """The error for a saved input that was written after it was saved."""
-    version = tensor.version
-    expected = version.count_at(node.seq)
-    producer = node.edges[position] if position < len(node.edges) else None
-    return _modified(node, tensor.array, producer, version.count, expected)
-
-
-def modified_output(node, array) -> RuntimeError:
-    """The error for a saved output that was written after it was saved."""
-    version, expected = node.output_version
-    return _modified(node, array, node, version.count, expected)
-
-
-def _modified(node, array, producer, count, expected):
-    kind = dtypes.scalar_type_name(dtypes.from_array_type(array.dtype))
-    producer, number = node_and_number(producer) if producer is not None else (None, 0)
-    if producer is None or type(producer) is AccumulateGrad:
-        origin = " is"
-    else:
-        origin = f", which is output {number} of {short_name(producer)}, is"
-    return RuntimeError(
-        "one of the variables needed for gradient computation has been modified by an inplace operation: "
-        f"[torch.{kind}Tensor {list(array.shape)}]{origin} at version {count}; expected version {expected} instead. "
-        "Hint: enable anomaly detection to find the operation that failed to compute its gradient, with "
-        "torch.autograd.set_detect_anomaly(True, check_nan=False).\n"
-        f"{engine.Node.name(node)} saved it at version {expected}; {count - expected} in-place "
-        f"write{'s' if count - expected != 1 else ''} followed before its backward ran."
-    )
+def _move_retain_grad(tensor, before, after):
+    """retain_grad follows the tensor to its new node; tensor hooks stay where they were registered."""
+    if before is None or type(before) is AccumulateGrad:
+        return
+    before, number = node_and_number(before)
+    if before.hooks is not None and number in before.hooks.retain and before.hooks.retain[number]() is tensor:
+        after, target = node_and_number(after)
+        hooks_of(after).retain[target] = before.hooks.retain.pop(number)

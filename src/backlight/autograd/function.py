@@ -6,11 +6,15 @@ Only here a node keeps a ctx object; built-in operations have none.
 from __future__ import annotations
 
 import functools
+import warnings
 
 import numpy as np
 
 from .. import dtypes, views
-from ..engine import FREED, AccumulateGrad, Node, Port, as_tensor, clock, modes, state
+from ..engine import AccumulateGrad, Node, Port
+from ..errors import FREED, modified_text
+from ..hooks import as_tensor
+from ..state import clock, modes, state
 from ..tensor import Tensor
 from .modes import no_grad
 
@@ -49,6 +53,7 @@ class _FunctionNode(Node, FunctionCtx):
     __slots__ = ("__dict__",)
     runs_on_none = True
     materialize_grads = True
+    _materialize_non_diff_grads = True
     to_save = ()
     dirty_tensors = ()
     non_differentiable = ()
@@ -76,15 +81,17 @@ class _FunctionNode(Node, FunctionCtx):
             return tuple(self.to_save)
         return tuple([self._unpack(*entry) for entry in saved])
 
-    saved_variables = saved_tensors
+    @property
+    def saved_variables(self):
+        """The old name of saved_tensors."""
+        warnings.warn("'saved_variables' is deprecated; use 'saved_tensors'", DeprecationWarning, stacklevel=2)
+        return self.saved_tensors
 
     def _unpack(self, kind, value, version, count):
         if version is not None and version.count != count:
-            from ..views import _modified
-
             array = value if kind == "output" else value.array
             producer = self if kind == "output" else value.node
-            raise _modified(self, array, producer, version.count, count)
+            raise modified_text(self, array, producer, version.count, count)
         if kind != "output":
             return value
         tensor = Tensor._from(value)
@@ -105,24 +112,30 @@ class _FunctionNode(Node, FunctionCtx):
             version = views.version_of(tensor)
             own = any(tensor is output for output in outputs) and tensor.node is not None
             own = own and type(tensor.node) is not AccumulateGrad
-            entries.append(("output", tensor.array, version, version.count) if own else ("input", tensor, version, version.count))
+            entries.append(
+                ("output", tensor.array, version, version.count) if own else ("input", tensor, version, version.count)
+            )
         self.__dict__["_saved"] = entries
         self.__dict__.pop("to_save", None)
 
-    def run(self, g, edges):
-        grads = self._backward(g if isinstance(g, list) else [g], edges)
-        return [None if x is None else x.array for x in grads]
+    def run(self, g, edges, keep):
+        return [None if x is None else x.array for x in self.record(g, edges, keep)]
 
-    def record(self, g, edges):
-        return self._backward(g if isinstance(g, list) else [g], edges)
+    def record(self, g, edges, keep):
+        try:
+            return self._backward(g if isinstance(g, list) else [g])
+        finally:
+            if not keep and self.__dict__.get("_saved"):
+                self._freed, self._saved = True, None
 
-    def _backward(self, grads, edges):
+    def _backward(self, grads):
         if self.__dict__.get("_freed"):
             raise RuntimeError(FREED)
         given = list(map(as_tensor, grads))
         given += [None] * (self._output_count - len(given))
         for i, (x, (shape, array_type, differentiable)) in enumerate(zip(given, self._output_shapes, strict=True)):
-            if x is None and self.materialize_grads:
+            wanted = shape is not None and (differentiable or self._materialize_non_diff_grads)
+            if x is None and self.materialize_grads and wanted:
                 given[i] = Tensor._from(np.zeros(shape, array_type))
             elif x is not None and x.array.dtype != array_type and differentiable:
                 given[i] = x.to(dtypes.from_array_type(array_type))
@@ -133,7 +146,9 @@ class _FunctionNode(Node, FunctionCtx):
             result = result[:count]
         name = type(self).__name__
         if len(result) != count:
-            raise RuntimeError(f"function {name} returned an incorrect number of gradients (expected {count}, got {len(result)})")
+            raise RuntimeError(
+                f"function {name} returned an incorrect number of gradients (expected {count}, got {len(result)})"
+            )
         out = []
         for i, (x, kind) in enumerate(zip(result, self._input_kinds, strict=True)):
             if kind is None:
@@ -144,7 +159,7 @@ class _FunctionNode(Node, FunctionCtx):
                 continue
             if x is not None and not isinstance(x, Tensor):
                 raise TypeError(f"expected Variable or None (got {type(x).__name__})")
-            out.append(self._fitted(i, x, kind) if x is not None and edges[i] is not None else None)
+            out.append(None if x is None else self._fitted(i, x, kind))
         return out
 
     def _fitted(self, i, x, kind):
@@ -166,20 +181,12 @@ class _FunctionNode(Node, FunctionCtx):
 
     def _call_backward(self, given):
         cls = self._forward_cls
-        has_vjp = "vjp" in vars(cls) or cls.vjp is not Function.vjp
-        backward = cls.vjp if has_vjp else cls.backward
-        return backward(self, *given)
-
-    @property
-    def saved(self):
-        return self.__dict__.get("_saved")
-
-    @saved.setter
-    def saved(self, _none):
-        """The sweep frees what a node saved by setting this to None."""
-        if self.__dict__.get("_saved"):
-            self.__dict__["_freed"] = True
-            self.__dict__["_saved"] = None
+        if cls.vjp is Function.vjp:
+            return cls.backward(self, *given)
+        if cls.backward is not Function.backward:
+            raise RuntimeError("Implementing both 'backward' and 'vjp' for a custom Function is not allowed. You should only implement one "
+                               "of them.")  # fmt: skip
+        return cls.vjp(self, *given)
 
 
 class _FunctionType(type):
@@ -210,12 +217,17 @@ class Function(FunctionCtx, metaclass=_FunctionType):
     """
 
     def __init__(self, *args, **kwargs):
-        raise RuntimeError(f"{type(self)} should not be instantiated. Methods on autograd functions are all static, so you should "
-                           "invoke them on the class itself. Instantiating an autograd function is not supported.")  # fmt: skip
+        warnings.warn(
+            f"{type(self)} should not be instantiated. Methods on autograd functions are all static, so you should invoke them on "
+            "the class itself. Instantiating an autograd function will raise an error in a future version of PyTorch.",
+            DeprecationWarning,
+            stacklevel=2,
+        )
 
     def __call__(self, *args, **kwargs):
         raise RuntimeError("Legacy autograd function with non-static forward method is deprecated. Please use new-style autograd "
-                           "function with static forward method.")  # fmt: skip
+                           "function with static forward method. (Example: "
+                           "https://pytorch.org/docs/stable/autograd.html#torch.autograd.Function)")  # fmt: skip
 
     @staticmethod
     def forward(*args, **kwargs):
@@ -238,6 +250,7 @@ class Function(FunctionCtx, metaclass=_FunctionType):
     @classmethod
     def apply(cls, *args, **kwargs):
         """Runs forward on the inputs and connects the outputs to the graph."""
+        state.hooked = True  # backward runs user code, which may register hooks
         node = object.__new__(cls._backward_cls)
         tensors = [x for x in args if isinstance(x, Tensor)]
         edges = [views.current_node(x) if isinstance(x, Tensor) else None for x in args]
@@ -247,6 +260,8 @@ class Function(FunctionCtx, metaclass=_FunctionType):
         node.seq, node.hooks = next(clock), None
         node._input_kinds = [(x.array.shape, x.array.dtype) if isinstance(x, Tensor) else None for x in args]
         separate = cls.setup_context is not Function.setup_context
+        if separate and cls.forward.__defaults__:
+            args = _with_defaults(cls.forward, args, kwargs)
         with no_grad():
             if separate:
                 output = cls.forward(*args, **kwargs)
@@ -260,17 +275,17 @@ class Function(FunctionCtx, metaclass=_FunctionType):
         inputs = {id(x): x for x in tensors}
         dirty = {id(x) for x in node.dirty_tensors}
         constant = {id(x) for x in node.non_differentiable}
-        for x in node.dirty_tensors:
-            if id(x) not in inputs:
-                raise RuntimeError("Some elements marked as dirty during the forward method were not returned as output. The "
-                                   "inputs that are modified inplace must all be outputs of the Function.")  # fmt: skip
+        if any(id(x) not in inputs for x in node.dirty_tensors):
+            warnings.warn("Only input Tensors should be given to ctx.mark_dirty(). If a Tensor is not an input, there is no need to pass it "
+                          "to mark_dirty().", UserWarning, stacklevel=2)  # fmt: skip
+        dirty &= set(inputs)
         if any(id(x) not in {id(o) for o in outputs} for x in node.dirty_tensors):
             raise RuntimeError("Some elements marked as dirty during the forward method were not returned as output. The inputs "
                                "that are modified inplace must all be outputs of the Function.")  # fmt: skip
         results = []
         for i, x in enumerate(outputs):
             if not isinstance(x, Tensor):
-                node._output_shapes.append(((), np.dtype("f4"), False))
+                node._output_shapes.append((None, None, False))
                 results.append(x)
                 continue
             differentiable = id(x) not in constant and x.array.dtype.kind in "fcV"
@@ -282,6 +297,14 @@ class Function(FunctionCtx, metaclass=_FunctionType):
                 if recording and differentiable:
                     if type(edges[[id(a) for a in args].index(id(x))]) is AccumulateGrad and x.base is None:
                         raise RuntimeError("a leaf Variable that requires grad is being used in an in-place operation.")
+                    if x.base is not None and len(outputs) > 1:
+                        raise RuntimeError(
+                            "If your Function modifies inplace an input that is a view of another Tensor, your Function cannot return "
+                            "more than one Tensor. This is not supported by the current autograd engine. You should either make sure "
+                            "the input is not a view (using .clone() for example) or make your Function only return one Tensor "
+                            "(potentially splitting it into two Functions: one doing the inplace that returns a single Tensor and a "
+                            "second one that does the other operations)."
+                        )
                     if x.base is not None:
                         views.check_writable(x)
                         x.base.root.node = views.CopySlices(x.base.root, x, node)
@@ -300,16 +323,29 @@ class Function(FunctionCtx, metaclass=_FunctionType):
                 x.node = target
             elif id(x) in constant:
                 x = x if x.node is None else x.detach()
+            elif x.base is not None and x.base.root.node is None and id(x.base.root) in inputs:
+                x.base = views.View(x.base.root, "custom function")
             outputs[i] = x
             results.append(x)
         if recording:
             if node.to_save:
                 replaced = {id(old): new for old, new in zip(output if not single else (output,), results, strict=True)}
-                node.to_save = tuple(replaced.get(id(x), x) if id(x) not in inputs or id(x) in dirty else x for x in node.to_save)
+                node.to_save = tuple(
+                    replaced.get(id(x), x) if id(x) not in inputs or id(x) in dirty else x for x in node.to_save
+                )
                 node._save(results)
             if state.recorder is not None:
                 state.recorder.created(cls, node, results, args)
         return results[0] if single else tuple(results)
+
+
+def _with_defaults(forward, args, kwargs):
+    import inspect
+
+    bound = inspect.signature(forward).bind(*args, **kwargs)
+    bound.apply_defaults()
+    kwargs.clear()
+    return bound.args
 
 
 def _alias(x):
@@ -317,6 +353,14 @@ def _alias(x):
     result = Tensor._from(x.array)
     views.view_of(result, x)
     return result
+
+
+class InplaceFunction(Function):
+    """A Function by its old name; `inplace` is remembered only."""
+
+    def __init__(self, inplace=False):
+        super().__init__()
+        self.inplace = inplace
 
 
 class NestedIOFunction(Function):
@@ -355,10 +399,10 @@ class _ErrorNode(Node):
     def __init__(self, source):
         self.edges, self.seq, self.hooks = (source.node,), next(clock), None
 
-    def run(self, g, edges):
+    def run(self, g, edges, keep):
         raise RuntimeError("trying to differentiate twice a function that was marked with @once_differentiable")
 
     record = run
 
 
-_ErrorNode.__name__ = "DelayedError"
+_ErrorNode.__name__ = "Error"

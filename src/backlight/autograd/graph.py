@@ -56,25 +56,27 @@ def register_multi_grad_hook(tensors, fn, *, mode="all"):
     from ..engine import current_sweep, reachable
 
     tensors = tuple(tensors)
+    nodes = [views.current_node(t) for t in tensors]
     lock = threading.Lock()
-    seen: dict = {}
+    seen: dict = {}  # sweep -> (gradients so far, positions that are still to come)
 
     def hook_of(position):
         def hook(grad):
             sweep = current_sweep()
             with lock:
                 if sweep not in seen:
-                    seen.clear()
-                    wanted = [i for i, t in enumerate(tensors) if t.node is not None and reachable(t.node)]
-                    seen[sweep] = ([None] * len(tensors), set(wanted))
-                grads, waiting = seen[sweep]
-                if mode == "any":
-                    first, seen[sweep] = not grads[0] is True, ([True], waiting)
+                    while len(seen) > 256:
+                        del seen[next(iter(seen))]
+                    coming = {i for i, node in enumerate(nodes) if node is not None and reachable(node)}
+                    seen[sweep] = ([None] * len(tensors), coming | {position})
+                    first = True
                 else:
-                    grads[position] = grad
-                    waiting.discard(position)
-                    first = not waiting
-            if first:
+                    first = False
+                grads, coming = seen[sweep]
+                grads[position] = grad
+                coming.discard(position)
+                last = not coming
+            if first if mode == "any" else last:
                 fn(grad if mode == "any" else grads)
 
         return hook

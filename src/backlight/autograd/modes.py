@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..engine import modes, set_grad_mode, set_inference
+from ..state import modes, set_grad_mode, set_inference
 
 
 def _is_generator(function) -> bool:
@@ -14,6 +14,15 @@ def _wrap(make, function):
     import functools
 
     if isinstance(function, type):
+        import warnings
+
+        warnings.warn(
+            "Decorating classes is deprecated and will be disabled in future versions. You should only decorate functions or "
+            "methods. To preserve the current behavior of class decoration, you can directly decorate the `__init__` method and "
+            "nothing else.",
+            FutureWarning,
+            stacklevel=3,
+        )
         function.__init__ = _wrap(make, function.__init__)
         return function
     if not _is_generator(function):
@@ -103,7 +112,9 @@ class set_grad_enabled(_GradMode):
     """Sets grad mode at once; as a context manager it puts the old mode back at the end."""
 
     def __init__(self, mode: bool):
-        self.on = bool(mode)
+        if not isinstance(mode, bool):
+            raise TypeError(f"set_grad_enabled(): argument 'enabled' (position 1) must be bool, not {type(mode).__name__}")
+        self.on = mode
         self.before = [modes.grad]
         set_grad_mode(self.on)
 
@@ -148,3 +159,19 @@ class inference_mode(_GradMode):
 
 def is_inference_mode_enabled() -> bool:
     return modes.inference
+
+
+class set_multithreading_enabled(_GradMode):
+    """Accepted for PyTorch's sake: a sweep always runs in the thread that called backward."""
+
+    def __init__(self, mode: bool):
+        self.on = mode
+
+    def __enter__(self):
+        return None
+
+    def __exit__(self, *_exception):
+        return None
+
+    def clone(self):
+        return set_multithreading_enabled(self.on)

@@ -29,7 +29,6 @@ __all__ = [
     "LogSoftmax",
     "Mish",
     "PReLU",
-    "RReLU",
     "ReLU",
     "ReLU6",
     "SiLU",
@@ -117,21 +116,6 @@ class LeakyReLU(_Inplace):
 
     def extra_repr(self) -> str:
         return self._with_inplace(f"negative_slope={self.negative_slope}")
-
-
-class RReLU(_Inplace):
-    """A leaky ReLU whose slope is drawn from U(lower, upper) for each element in training."""
-
-    def __init__(self, lower: float = 1.0 / 8, upper: float = 1.0 / 3, inplace: bool = False) -> None:
-        super().__init__(inplace)
-        self.lower = lower
-        self.upper = upper
-
-    def forward(self, input: Tensor) -> Tensor:
-        return F.rrelu(input, self.lower, self.upper, self.training, self.inplace)
-
-    def extra_repr(self) -> str:
-        return self._with_inplace(f"lower={self.lower}, upper={self.upper}")
 
 
 class PReLU(Module):

@@ -10,7 +10,7 @@ from .module import Module
 if TYPE_CHECKING:
     from ..tensor import Tensor
 
-__all__ = ["AlphaDropout", "Dropout", "Dropout1d", "Dropout2d", "Dropout3d", "FeatureAlphaDropout"]
+__all__ = ["AlphaDropout", "Dropout", "Dropout1d", "Dropout2d", "Dropout3d"]
 
 
 class _Dropout(Module):
@@ -58,10 +58,3 @@ class AlphaDropout(_Dropout):
 
     def forward(self, input: Tensor) -> Tensor:
         return F.alpha_dropout(input, self.p, self.training)
-
-
-class FeatureAlphaDropout(_Dropout):
-    """AlphaDropout of whole channels."""
-
-    def forward(self, input: Tensor) -> Tensor:
-        return F.feature_alpha_dropout(input, self.p, self.training)

@@ -6,12 +6,9 @@ import warnings
 from typing import TYPE_CHECKING
 
 from . import functional as F
-from .distance import PairwiseDistance
 from .module import Module
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from ..tensor import Tensor
 
 __all__ = [
@@ -26,15 +23,12 @@ __all__ = [
     "L1Loss",
     "MSELoss",
     "MarginRankingLoss",
-    "MultiLabelMarginLoss",
-    "MultiLabelSoftMarginLoss",
     "MultiMarginLoss",
     "NLLLoss",
     "PoissonNLLLoss",
     "SmoothL1Loss",
     "SoftMarginLoss",
     "TripletMarginLoss",
-    "TripletMarginWithDistanceLoss",
 ]
 
 
@@ -277,20 +271,6 @@ class MultiMarginLoss(_WeightedLoss):
         )
 
 
-class MultiLabelMarginLoss(_Loss):
-    """Hinge loss of several classes per sample; `target` lists them and ends with -1."""
-
-    def forward(self, input: Tensor, target: Tensor) -> Tensor:
-        return F.multilabel_margin_loss(input, target, reduction=self.reduction)
-
-
-class MultiLabelSoftMarginLoss(_WeightedLoss):
-    """Binary cross entropy of logits, averaged over the classes."""
-
-    def forward(self, input: Tensor, target: Tensor) -> Tensor:
-        return F.multilabel_soft_margin_loss(input, target, weight=self.weight, reduction=self.reduction)
-
-
 class TripletMarginLoss(_Loss):
     """max(0, |anchor - positive| - |anchor - negative| + margin), with p-norms."""
 
@@ -320,38 +300,6 @@ class TripletMarginLoss(_Loss):
             margin=self.margin,
             p=self.p,
             eps=self.eps,
-            swap=self.swap,
-            reduction=self.reduction,
-        )
-
-
-class TripletMarginWithDistanceLoss(_Loss):
-    """TripletMarginLoss with a distance of one's own."""
-
-    def __init__(
-        self,
-        *,
-        distance_function: Callable[[Tensor, Tensor], Tensor] | None = None,
-        margin: float = 1.0,
-        swap: bool = False,
-        reduction: str = "mean",
-    ) -> None:
-        super().__init__(reduction=reduction)
-        if margin <= 0:
-            raise ValueError(
-                f"TripletMarginWithDistanceLoss: expected margin to be greater than 0, got {margin} instead"
-            )
-        self.distance_function = PairwiseDistance() if distance_function is None else distance_function
-        self.margin = margin
-        self.swap = swap
-
-    def forward(self, anchor: Tensor, positive: Tensor, negative: Tensor) -> Tensor:
-        return F.triplet_margin_with_distance_loss(
-            anchor,
-            positive,
-            negative,
-            distance_function=self.distance_function,
-            margin=self.margin,
             swap=self.swap,
             reduction=self.reduction,
         )

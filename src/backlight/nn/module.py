@@ -520,7 +520,9 @@ class Module:
         if remove_duplicate:
             memo.add(self)
         yield prefix, self
-        for name, module in self._modules.items():
+        attributes = self.__dict__
+        for name in self._module_names:
+            module = attributes[name]
             if module is not None:
                 path = f"{prefix}.{name}" if prefix else name
                 yield from module.named_modules(memo, path, remove_duplicate)

@@ -1,4 +1,4 @@
-"""Layers that move elements: Flatten, Unflatten, PixelShuffle, ChannelShuffle, Fold, Unfold, Upsample."""
+"""Layers that move elements: Flatten, Unflatten, PixelShuffle, Fold, Unfold, Upsample."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ if TYPE_CHECKING:
     from ..tensor import Tensor
 
 __all__ = [
-    "ChannelShuffle",
     "Flatten",
     "Fold",
     "PixelShuffle",
@@ -90,20 +89,6 @@ class PixelUnshuffle(Module):
 
     def extra_repr(self) -> str:
         return f"downscale_factor={self.downscale_factor}"
-
-
-class ChannelShuffle(Module):
-    """Deals the channels of (N, C, *), taken as `groups` rows, out column by column."""
-
-    def __init__(self, groups: int) -> None:
-        super().__init__()
-        self.groups = groups
-
-    def forward(self, input: Tensor) -> Tensor:
-        return F.channel_shuffle(input, self.groups)
-
-    def extra_repr(self) -> str:
-        return f"groups={self.groups}"
 
 
 class Unfold(Module):

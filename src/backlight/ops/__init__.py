@@ -1,3 +1,25 @@
 """The operations: importing this package binds them as functions, methods and operators."""
 
-from . import pointwise, shape, reduce, linalg, index, nn, conv, random  # noqa: F401, I001  (in the order of their dependence)
+# In the order in which they build on each other: see README.md.
+from . import (  # noqa: F401  # noqa: F401
+    activation,
+    arrange,
+    cast,
+    conv,
+    gather,
+    index,
+    join,
+    linalg,
+    logic,
+    loss,
+    nn,
+    norm,
+    pointwise,
+    pool,
+    random,
+    reduce,
+    resample,
+    shape,
+    sort,
+    special,
+)

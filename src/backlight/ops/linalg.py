@@ -5,11 +5,13 @@ from __future__ import annotations
 import numpy as np
 
 from .. import dtypes
-from ..op import face, op, public, twin, write_out
+from ..op import check_broadcast, face, op, public, twin, write_out
 from ..tensor import Tensor
-from .pointwise import mul
-from .reduce import sum
-from .shape import diagonal, expand, permute, reshape, squeeze, sum_to_size_, t, transpose, unsqueeze
+from .arrange import diagonal
+from .cast import to
+from .pointwise import abs, mul, sgn, where_zero
+from .reduce import dims_of, keep_dims, spread, sum
+from .shape import _unsafe_view, expand, permute, reshape, squeeze, sum_to_size_, t, transpose, unsqueeze
 
 # x @ w.t() is how a linear layer uses its weight, so the gradient of a right factor is computed as the transpose of
 # a row-major product: its transpose, the weight's gradient, then needs no copy.
@@ -147,8 +149,6 @@ def _matmul(a, b):
                 raise RuntimeError(f"size mismatch, got input ({x.size // max(x.shape[-1], 1)}), mat "
                                    f"({x.size // max(x.shape[-1], 1)}x{x.shape[-1]}), vec ({y.shape[0]})")  # fmt: skip
             return reshape(mv(reshape(a, _rows(x), x.shape[-1]), b), x.shape[:-1])
-        from .shape import _unsafe_view
-
         return _unsafe_view(mm(reshape(a, _rows(x), x.shape[-1]), b), (*x.shape[:-1], y.shape[1]))
     if m == 1:
         return squeeze(_matmul(unsqueeze(a, 0), b), -2)
@@ -160,12 +160,8 @@ def _matmul(a, b):
     try:
         batch = np.broadcast_shapes(x.shape[:-2], y.shape[:-2])
     except ValueError:
-        from ..op import check_broadcast
-
         check_broadcast(x.shape[:-2], y.shape[:-2])
         raise
-    from .shape import _unsafe_view
-
     count = int(np.prod(batch))
     left = reshape(expand(a, (*batch, *x.shape[-2:])), (count, *x.shape[-2:]))
     right = reshape(expand(b, (*batch, *y.shape[-2:])), (count, *y.shape[-2:]))
@@ -273,7 +269,7 @@ def _labels(equation, operands):
         raise RuntimeError(f"einsum(): {more} operands were provided than specified in the equation")
     widest, parsed = 0, []
     for i, (term, x) in enumerate(zip(terms, operands, strict=True)):
-        named = [c for c in term.replace("...", "")]
+        named = list(term.replace("...", ""))
         if any(not c.isalpha() for c in named):
             bad = next(c for c in named if not c.isalpha())
             raise RuntimeError(f"einsum(): invalid subscript given at index {term.index(bad)} in the equation string, subscripts "
@@ -395,6 +391,88 @@ def tensordot(a, b, dims=2):
     keep = [c for c in names + others if (c in names) != (c in others)]
     x, labels = _contract(a, names, b, others, set(keep))
     return permute(x, [labels.index(c) for c in keep]) if keep else x
+
+
+# Norms
+
+
+def _vector_norm_arrays(x, ord, dims, keepdim):
+    size = np.abs(x)
+    with np.errstate(all="ignore"):
+        if ord == 2:
+            return np.sqrt(np.add.reduce(size * size, dims, keepdims=keepdim))
+        if ord == 1:
+            return np.add.reduce(size, dims, keepdims=keepdim)
+        if ord == float("inf"):
+            return np.maximum.reduce(size, dims, keepdims=keepdim)
+        if ord == -float("inf"):
+            return np.minimum.reduce(size, dims, keepdims=keepdim)
+        if ord == 0:
+            return np.add.reduce(size != 0, dims, keepdims=keepdim).astype(size.dtype)
+        return np.add.reduce(size**ord, dims, keepdims=keepdim) ** (1.0 / ord)
+
+
+def _vector_norm_gradient(g, input, out, ord, dims, _keepdim):
+    """The subgradient that PyTorch chooses: zero where the norm is zero."""
+    if ord == 0:
+        return input * 0
+    g, norm = spread(g, input.shape, dims), keep_dims(out, input.shape, dims)
+    if ord == 2:
+        return g * where_zero(norm == 0, input / norm)
+    if ord == 1:
+        return g * sgn(input)
+    if ord in (float("inf"), -float("inf")):
+        hit = as_type(abs(input) == norm, input)
+        return g * sgn(input) * (hit / sum(hit, dims, True))
+    size = abs(input)
+    factor = where_zero(size == 0, size ** (ord - 1)) if ord < 2 else size ** (ord - 1)
+    return g * sgn(input) * where_zero(norm == 0, factor / norm ** (ord - 1))
+
+
+@twin(lambda mask, like: mask.astype(like.real.dtype))
+def as_type(mask, like):
+    """A bool mask as numbers of the other's real type."""
+    return mask.to(like.dtype.to_real())
+
+
+_vector_norm = op("vector_norm", _vector_norm_arrays, _vector_norm_gradient, node="LinalgVectorNormBackward0",
+                  holomorphic=False)  # fmt: skip
+
+
+@public(method=False, module="linalg", name="vector_norm")
+def vector_norm(x, ord=2, dim=None, keepdim=False, *, dtype=None, out=None):
+    """(sum |x|^ord)^(1/ord) over `dim` (all if None); ord may be inf, -inf or 0. Differentiable (0 at 0)."""
+    if dtype is not None:
+        x = to(x, dtype)
+    if x.array.dtype.kind in "biu":
+        raise RuntimeError("linalg.vector_norm: Expected a floating point or complex tensor as input. Got "
+                           f"{dtypes.scalar_type_name(x.dtype)}")  # fmt: skip
+    dims = dims_of(dim, x.array.ndim)
+    if not x.array.size and (ord < 0 or ord == float("inf")) and any(not x.array.shape[d] for d in dims):
+        raise RuntimeError(
+            f"linalg.vector_norm cannot compute the {ord} norm on an empty tensor because the operation does not have an "
+            "identity"
+        )
+    result = _vector_norm(x, float(ord), dims, keepdim)
+    return result if out is None else write_out(out, result)
+
+
+@public()
+def norm(input, p="fro", dim=None, keepdim=False, out=None, dtype=None):
+    """The vector norm over `dim`, or a matrix norm ("fro", "nuc"). Differentiable."""
+    if dtype is not None:
+        input = to(input, dtype)
+    if p == "nuc":
+        result = nuclear_norm(input, dim, keepdim)
+    else:
+        if input.array.dtype.kind in "biu":
+            raise RuntimeError(f"linalg.vector_norm: Expected a floating point or complex tensor as input. Got "
+                               f"{dtypes.scalar_type_name(input.dtype)}")  # fmt: skip
+        dims = dims_of(dim, input.array.ndim)
+        if p == "fro" and dim is not None and len(dims) > 2:
+            raise RuntimeError(f"linalg.matrix_norm: dim must be a 2-tuple. Got {list(dims)}")
+        result = vector_norm(input, 2 if p in ("fro", None) else p, dims, keepdim)
+    return result if out is None else write_out(out, result)
 
 
 # The singular values, for the nuclear norm

@@ -1,60 +1,17 @@
-"""Elementwise operations: arithmetic, comparisons, exponentials, trigonometry, clamping, selection, casts."""
+"""Elementwise operations: arithmetic, powers, exponentials, trigonometry, rounding, clamping, choosing."""
 
 from __future__ import annotations
 
-import math
 import operator
 
 import numpy as np
 
-from .. import dtypes, engine
+from .. import dtypes
 from ..op import binary, check_broadcast, face, op, public, twin, unary, write_out
 from ..tensor import Tensor
-
-
-def _conj(x):
-    return np.conjugate(x) if x.dtype.kind == "c" else x
-
-
-# Complex numbers
-
-
-conj = op("conj", _conj, lambda g, _input, _out: conj(g), holomorphic=False, promote="keep",
-          doc="The complex conjugate; a real tensor is returned as it is. (*S) -> (*S).")  # fmt: skip
-conj_physical = face(conj, name="conj_physical", inplace=True)
-face(conj, name="conj")
-face(conj, name="resolve_conj")
-
-
-def _real(x):
-    return x.real if x.dtype.kind == "c" else x
-
-
-_real_op = op("real", lambda x: x.real, lambda g, _input, _out: to_complex(g), holomorphic=False, view=True, promote="keep")
-_imag_op = op("imag", lambda x: x.imag, lambda g, _input, _out: to_complex(g) * 1j, holomorphic=False, view=True,
-              promote="keep")  # fmt: skip
-to_complex = op("to_complex", lambda x: x.astype(np.complex64 if x.dtype == np.float32 else np.complex128),
-                lambda g, _input, _out: _real_twin(g), holomorphic=False, promote="keep", node="ToCopyBackward0")  # fmt: skip
-
-
-@twin(_real)
-def _real_twin(x):
-    return real(x)
-
-
-@public()
-def real(input):
-    """The real part, a view for complex tensors. (*S) -> (*S). Differentiable."""
-    return _real_op(input) if input.dtype.is_complex else input
-
-
-@public()
-def imag(input):
-    """The imaginary part, a view. (*S) complex -> (*S) real. RuntimeError for real tensors. Differentiable."""
-    if not input.dtype.is_complex:
-        raise RuntimeError("imag is not implemented for tensors with non-complex dtypes.")
-    return _imag_op(input)
-
+from .cast import conj, real, to
+from .gather import nonzero
+from .shape import expand
 
 # Arithmetic
 
@@ -242,8 +199,10 @@ face(mul, name="multiply", inplace=True)
 
 
 def _pow_arrays(a, b):
-    if a.dtype.kind in "iu" and np.any(b < 0):
-        raise RuntimeError("Integers to negative integer powers are not allowed.")
+    if a.dtype.kind == "i" and np.any(b < 0):  # 1 / a ** -b, rounded to zero
+        with np.errstate(all="ignore"):
+            unit = np.where(b % 2, a, a * a)
+            return np.where(b < 0, np.where(np.abs(a) == 1, unit, 0), np.power(a, np.maximum(b, 0))).astype(a.dtype)
     return np.power(a, b)
 
 
@@ -303,7 +262,7 @@ def pow(input, exponent, *, out=None):
 
 neg = unary("neg", np.negative, lambda g, _input, _out: -g, promote="arith", doc="-input. (*S) -> (*S). Differentiable.")
 face(neg, name="negative", inplace=True)
-abs = unary("abs", np.absolute, lambda g, input, _out: g * sgn(input), promote="arith", holomorphic=False,
+abs = unary("abs", np.absolute, lambda g, input, _out: g * _sgn_twin(input), promote="arith", holomorphic=False,
             doc="The absolute value; of complex numbers the modulus. (*S) -> (*S). Differentiable (0 at 0).")  # fmt: skip
 face(abs, name="absolute", inplace=True)
 sign = unary("sign", np.sign, lambda g, _input, _out: g * 0, promote="arith",
@@ -318,12 +277,7 @@ def _sgn(x):
 
 
 _sgn_complex = op("sgn", _sgn,
-    lambda g, input, out: (g - _real_twin(g * _conj_twin(out)) * out) / where_one(abs(input)), holomorphic=False)  # fmt: skip
-
-
-@twin(_conj)
-def _conj_twin(x):
-    return conj(x)
+    lambda g, input, out: (g - real(g * conj(out)) * out) / where_one(abs(input)), holomorphic=False)  # fmt: skip
 
 
 @twin(lambda x: np.where(x == 0, np.ones((), x.dtype), x))
@@ -339,7 +293,7 @@ def _sgn_twin(input):
 
 sgn = face(_sgn_twin, name="sgn", inplace=True)
 positive = unary("positive", np.positive, lambda g, _input, _out: g, promote="arith", doc="input itself.")
-square = unary("square", np.square, lambda g, input, _out: g * (2 * input), promote="arith", node="PowBackward0",
+square = unary("square", lambda x: np.multiply(x, x) if x.dtype != bool else x.astype(np.int64), lambda g, input, _out: g * (2 * input), promote="arith", node="PowBackward0",
                doc="input ** 2. (*S) -> (*S). Differentiable.")  # fmt: skip
 sqrt = unary("sqrt", np.sqrt, lambda g, _input, out: g / (2 * out), doc="The square root. (*S) -> (*S). Differentiable.")
 rsqrt = unary("rsqrt", lambda x: 1 / np.sqrt(x), lambda g, _input, out: -0.5 * g * out**3,
@@ -391,23 +345,6 @@ def _sigmoid(x):
 sigmoid = unary("sigmoid", _sigmoid, lambda g, _input, out: g * (out * (1 - out)),
                 doc="1 / (1 + exp(-input)). (*S) -> (*S). Differentiable.")  # fmt: skip
 
-
-def _erf(x):
-    """erf to about 1 ulp of float64, by the C library's own function (NumPy has none)."""
-    return _erf_ufunc(x).astype(np.float64 if x.dtype == np.float64 else x.dtype)
-
-
-_erf_ufunc = np.frompyfunc(math.erf, 1, 1)
-erf = unary("erf", _erf, lambda g, input, _out: g * (1.1283791670955126 * exp(-(input * input))),
-            doc="The error function. (*S) -> (*S). Differentiable.")  # fmt: skip
-face(erf, name="erf", module="special", method=False)
-
-
-def _erfc(x):
-    return np.frompyfunc(math.erfc, 1, 1)(x).astype(x.dtype)
-
-
-erfc = unary("erfc", _erfc, lambda g, input, _out: g * (-1.1283791670955126 * exp(-(input * input))), doc="1 - erf(input).")
 
 # Rounding: the gradient exists and is zero
 
@@ -530,8 +467,6 @@ def where(condition, input=None, other=None, *, out=None):
     condition: bool. Differentiable in input and other.
     """
     if input is None and other is None:
-        from .index import nonzero
-
         return nonzero(condition, as_tuple=True)
     if condition.dtype is not dtypes.bool_ and condition.dtype is not dtypes.uint8:
         raise RuntimeError(f"where expected condition to be a boolean tensor, but got a tensor with dtype {condition.dtype}")
@@ -541,8 +476,6 @@ def where(condition, input=None, other=None, *, out=None):
     for a, b in ((condition, input), (condition, other), (input, other)):
         check_broadcast(a.array.shape, b.array.shape)
     shape = np.broadcast_shapes(condition.array.shape, input.array.shape, other.array.shape)
-    from .shape import expand
-
     if condition.dtype is dtypes.uint8:
         condition = condition.bool()
     result = _where(condition, *(v if v.array.shape == shape else expand(v, shape) for v in (input, other)))
@@ -583,8 +516,6 @@ def masked_fill(input, mask, value):
                            if mask.dtype.category == 1 else "expected mask dtype to be Bool")  # fmt: skip
     check_broadcast(input.array.shape, mask.array.shape)
     if input.array.shape != (shape := np.broadcast_shapes(input.array.shape, mask.array.shape)):
-        from .shape import expand
-
         input = expand(input, shape)
     if isinstance(value, Tensor):
         if value.array.ndim:
@@ -596,7 +527,7 @@ def masked_fill(input, mask, value):
             return _masked_fill_tensor(input, mask, value)
         value = value.array.item()
     t = dtypes.number_type(value)
-    if t is not None and not dtypes.can_cast(t, input.dtype):
+    if t is not None and input.dtype is not dtypes.bool_ and not dtypes.can_cast(t, input.dtype):
         raise RuntimeError(
             f"value cannot be converted to type {input.dtype.array_type.name.replace('64', '64_t').replace('32', '')} "
             "without overflow"
@@ -605,282 +536,3 @@ def masked_fill(input, mask, value):
 
 
 masked_fill.arrays = _masked_fill_arrays
-
-# Comparisons and logic: no gradient
-
-
-def _compare(name, ufunc, aliases=()):
-    function = op(name, ufunc_of_two(ufunc), None, None, promote="compare",
-                  doc=f"Elementwise {name} with broadcasting: a bool tensor.")  # fmt: skip
-    for alias in (name, *aliases):
-        face(function, name=alias, inplace=True)
-    return function
-
-
-def ufunc_of_two(ufunc):
-    def arrays(input, other):
-        return ufunc(input, other)
-
-    return arrays
-
-
-def ufunc_of_one(ufunc):
-    def arrays(input):
-        return ufunc(input)
-
-    return arrays
-
-
-eq = _compare("eq", np.equal)
-ne = _compare("ne", np.not_equal, ("not_equal",))
-lt = _compare("lt", np.less, ("less",))
-le = _compare("le", np.less_equal, ("less_equal",))
-gt = _compare("gt", np.greater, ("greater",))
-ge = _compare("ge", np.greater_equal, ("greater_equal",))
-logical_and = _compare("logical_and", np.logical_and)
-logical_or = _compare("logical_or", np.logical_or)
-logical_xor = _compare("logical_xor", np.logical_xor)
-
-
-def _bitwise(name, ufunc):
-    def arrays(input, other):
-        if input.dtype.kind not in "biu":
-            kind = dtypes.scalar_type_name(dtypes.from_array_type(input.dtype))
-            raise RuntimeError(f'"{name}_cpu" not implemented for \'{kind}\'')
-        return ufunc(input, other)
-
-    return face(op(name, arrays, None, None, promote="arith"), name=name, inplace=True)
-
-
-bitwise_and = _bitwise("bitwise_and", np.bitwise_and)
-bitwise_or = _bitwise("bitwise_or", np.bitwise_or)
-bitwise_xor = _bitwise("bitwise_xor", np.bitwise_xor)
-bitwise_left_shift = _bitwise("bitwise_left_shift", np.left_shift)
-bitwise_right_shift = _bitwise("bitwise_right_shift", np.right_shift)
-
-
-def _not_arrays(input):
-    if input.dtype.kind not in "biu":
-        raise TypeError("~ (operator.invert) is only implemented on integer and Boolean-type tensors")
-    return np.invert(input)
-
-
-bitwise_not = face(op("bitwise_not", _not_arrays, None, promote="keep"), name="bitwise_not", inplace=True)
-
-
-def _test(name, ufunc, doc):
-    return face(op(name, ufunc_of_one(ufunc), None, promote="keep", doc=doc), name=name)
-
-
-logical_not = face(op("logical_not", ufunc_of_one(np.logical_not), None, promote="keep"), name="logical_not", inplace=True)
-isnan = _test("isnan", np.isnan, "Whether each element is NaN.")
-isinf = _test("isinf", np.isinf, "Whether each element is infinite.")
-isfinite = _test("isfinite", np.isfinite, "Whether each element is finite.")
-signbit = _test("signbit", np.signbit, "Whether the sign bit is set.")
-isposinf = _test("isposinf", np.isposinf, "Whether each element is +inf.")
-isneginf = _test("isneginf", np.isneginf, "Whether each element is -inf.")
-
-
-@public()
-def isclose(input, other, rtol=1e-05, atol=1e-08, equal_nan=False):
-    """Whether |input - other| <= atol + rtol * |other|, elementwise."""
-    return Tensor._from(np.asarray(np.isclose(input.array, other.array, rtol, atol, equal_nan)))
-
-
-@public()
-def allclose(input, other, rtol=1e-05, atol=1e-08, equal_nan=False) -> bool:
-    """Whether all elements are close: see isclose."""
-    if input.dtype is not other.dtype:
-        raise RuntimeError(f"{scalar_name(input)} did not match {scalar_name(other)}")
-    return bool(np.allclose(input.array, other.array, rtol, atol, equal_nan))
-
-
-def scalar_name(tensor):
-    """The C++ name of a tensor's type, for error texts."""
-    return dtypes.scalar_type_name(tensor.dtype).lower()
-
-
-@public()
-def equal(input, other) -> bool:
-    """Whether both tensors have the same size and elements."""
-    return input.array.shape == other.array.shape and bool(np.array_equal(input.array, other.array))
-
-
-# Casts and copies
-
-
-def _cast_arrays(x, target, _source):
-    return engine.cast(x, target)
-
-
-_cast = op("to_copy", _cast_arrays, lambda g, _input, _out, target, source: _cast_back(g, source, target),
-           promote="keep", node="ToCopyBackward0", holomorphic=False)  # fmt: skip
-
-
-@twin(lambda g, source, _target: engine.cast(g, source))
-def _cast_back(g, source, target):
-    if g.dtype.is_complex and source.kind != "c":
-        g = real(g)
-    return _cast(g, source, target) if g.array.dtype != source else g
-
-
-def to(input, dtype):
-    """The tensor as another type; the tensor itself if it has that type already."""
-    if input.dtype is dtype:
-        return input
-    return _cast(input, dtype.array_type, input.array.dtype)
-
-
-def _to_method(self, *args, dtype=None, device=None, copy=False, non_blocking=False, memory_format=None, other=None):
-    """The tensor with another dtype (the only device is the CPU). Returns itself if nothing changes and not copy.
-
-    Takes `to(dtype)`, `to(device, dtype)` or `to(other)`. Differentiable.
-    """
-    del non_blocking
-    for i, value in enumerate(args):
-        if isinstance(value, dtypes.dtype):
-            dtype = value
-        elif isinstance(value, Tensor):
-            dtype = value.dtype
-        elif isinstance(value, (str, int, dtypes.device)) and not isinstance(value, bool):
-            device = value
-        elif isinstance(value, bool):
-            copy = value if i == len(args) - 1 and len(args) > 2 else copy
-        elif value is not None:
-            raise TypeError(f"to() received an invalid combination of arguments - got ({type(value).__name__})")
-    if other is not None:
-        dtype = other.dtype
-    dtypes.check_device(device)
-    if dtype is not None and dtype is not self.dtype:
-        return to(self, dtype)
-    if memory_format is dtypes.contiguous_format and not self.array.flags.c_contiguous:
-        return clone(self, memory_format=memory_format)
-    return _cast(self, self.array.dtype, self.array.dtype) if copy else self
-
-
-Tensor.to = _to_method
-
-
-def _cast_method(name, target):
-    def method(self, memory_format=None):
-        del memory_format
-        return to(self, target)
-
-    method.__name__ = name
-    method.__doc__ = f"The tensor as {target.name}. Differentiable between floating point and complex types."
-    setattr(Tensor, name, method)
-
-
-for _name, _target in (
-    ("bool", dtypes.bool_), ("byte", dtypes.uint8), ("char", dtypes.int8), ("short", dtypes.int16), ("int", dtypes.int32),
-    ("long", dtypes.int64), ("half", dtypes.float16), ("bfloat16", dtypes.bfloat16), ("float", dtypes.float32),
-    ("double", dtypes.float64), ("cfloat", dtypes.complex64), ("cdouble", dtypes.complex128),
-):  # fmt: skip
-    _cast_method(_name, _target)
-
-
-def _type_method(self, dtype=None):
-    """The name of the tensor's type ("torch.FloatTensor"), or the tensor as another type."""
-    if dtype is None:
-        return f"torch.{dtypes.scalar_type_name(self.dtype)}Tensor"
-    if isinstance(dtype, str):
-        kind = dtype.removeprefix("torch.").removesuffix("Tensor")
-        dtype = next((t for t in dtypes.ALL if dtypes.scalar_type_name(t) == kind), None)
-        if dtype is None:
-            raise ValueError(f"invalid type: '{kind}'")
-    return to(self, dtype)
-
-
-Tensor.type = _type_method
-
-
-def _type_as(self, other):
-    """The tensor as the type of `other`."""
-    return to(self, other.dtype)
-
-
-Tensor.type_as = _type_as
-_clone = op("clone", lambda x, order: x.copy(order=order), lambda g, _input, _out, _order: g, promote="keep")
-
-
-@public()
-def clone(input, *, memory_format=None):
-    """A copy with its own memory. (*S) -> (*S). Differentiable."""
-    return _clone(input, "C" if memory_format is dtypes.contiguous_format else "K")
-
-
-clone.arrays = np.copy
-
-# Operators
-
-
-def _operator(function):
-    """The function for use as an operator: NotImplemented in place of TypeError lets Python try the other operand."""
-
-    def method(self, other):
-        if isinstance(other, (Tensor, float, int, complex, np.number, np.bool_)):
-            return function(self, other)
-        return NotImplemented
-
-    method.__name__ = function.__name__
-    return method
-
-
-def _reflected(function):
-    def method(self, other):
-        return function(other, self) if isinstance(other, (float, int, complex, np.number, np.bool_)) else NotImplemented
-
-    return method
-
-
-def _array_operator(function):
-    def method(self, other):
-        return function(self, other)
-
-    return method
-
-
-def _rpow(self, base):
-    """base ** self."""
-    if isinstance(base, Tensor):
-        return _pow_tensor(base, self)
-    t = dtypes.promote([self.array], [base])
-    return _pow_tensor(Tensor._from(np.array(base, t.array_type)), self)
-
-
-def _rdiv(self, other):
-    return reciprocal(self) * other if self.array.dtype.kind in "fV" else _true_divide(other, self)
-
-
-for _name, _function in (
-    ("__add__", _add), ("__radd__", _add), ("__mul__", mul), ("__rmul__", mul), ("__truediv__", _true_divide),
-):  # fmt: skip
-    setattr(Tensor, _name, _function)  # bare primitives: one Python frame per operation
-Tensor.__sub__ = _operator(sub)
-Tensor.__rsub__ = _operator(rsub)
-Tensor.__rtruediv__ = Tensor.__rdiv__ = _operator(_rdiv)
-Tensor.__floordiv__ = _operator(floor_divide)
-Tensor.__rfloordiv__ = _reflected(floor_divide)
-Tensor.__mod__ = _operator(remainder)
-Tensor.__rmod__ = _reflected(remainder)
-Tensor.__pow__ = _operator(pow)
-Tensor.__rpow__ = _operator(_rpow)
-Tensor.__neg__ = neg
-Tensor.__pos__ = positive
-Tensor.__abs__ = abs
-Tensor.__invert__ = bitwise_not
-for _name, _function in (("eq", eq), ("ne", ne), ("lt", lt), ("le", le), ("gt", gt), ("ge", ge)):
-    setattr(Tensor, f"__{_name}__", _operator(_function))
-for _name, _function in (
-    ("and", bitwise_and), ("or", bitwise_or), ("xor", bitwise_xor), ("lshift", bitwise_left_shift),
-    ("rshift", bitwise_right_shift),
-):  # fmt: skip
-    setattr(Tensor, f"__{_name}__", _operator(_function))
-    setattr(Tensor, f"__r{_name}__", _reflected(_function))
-for _name in ("add", "sub", "mul", "pow", "and", "or", "xor", "lshift", "rshift"):
-    _target = {"and": "bitwise_and", "or": "bitwise_or", "xor": "bitwise_xor", "lshift": "bitwise_left_shift",
-               "rshift": "bitwise_right_shift"}.get(_name, _name)  # fmt: skip
-    setattr(Tensor, f"__i{_name}__", getattr(Tensor, _target + "_"))
-Tensor.__itruediv__ = Tensor.div_
-Tensor.__ifloordiv__ = Tensor.floor_divide_
-Tensor.__imod__ = Tensor.remainder_

@@ -6,7 +6,7 @@ import numpy as np
 
 from .. import dtypes, random, views
 from ..creation import _finish, _shape
-from ..op import public
+from ..op import inplace, public
 from ..tensor import Tensor
 
 
@@ -104,8 +104,6 @@ def multinomial(input, num_samples, replacement=False, *, generator=None, out=No
 
 def _filling(name, fill, words):
     def method(self, *args, generator=None, **kwargs):
-        from ..op import inplace
-
         args = [a.array if isinstance(a, Tensor) else a for a in args]
         views.check_writable(self)
         fill(self.array, *args, generator=generator, **kwargs)

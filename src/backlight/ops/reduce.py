@@ -1,4 +1,4 @@
-"""Reductions and scans: sum, mean, var, prod, max, argmax, norm, softmax, logsumexp, cumsum, sort, topk."""
+"""Reductions: sum, mean, var, prod, max, argmax, any, norms, softmax, logsumexp."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ import numpy as np
 from .. import dtypes
 from ..op import face, op, public, twin, write_out
 from ..tensor import Tensor, dimension
-from .pointwise import abs, exp, log, masked_fill, sgn, sqrt, to, where_zero  # noqa: F401  (formulas name them)
+from . import pointwise
+from .cast import clone, to
+from .logic import isnan
+from .pointwise import exp, masked_fill, where_zero
 from .shape import expand, flatten, reshape, unsqueeze
 
 
@@ -118,16 +121,12 @@ mean.arrays = lambda x, dim=None, keepdim=False: np.mean(x, dim, keepdims=keepdi
 @public()
 def nansum(input, dim=None, keepdim=False, *, dtype=None):
     """The sum in which NaN counts as zero. Differentiable."""
-    from .pointwise import isnan
-
     return sum(masked_fill(input, isnan(input), 0), dim, keepdim, dtype=dtype)
 
 
 @public()
 def nanmean(input, dim=None, keepdim=False, *, dtype=None):
     """The mean of the elements that aren't NaN. Differentiable."""
-    from .pointwise import isnan
-
     return nansum(input, dim, keepdim, dtype=dtype) / sum(~isnan(input), dim, keepdim)
 
 
@@ -344,8 +343,6 @@ _amax, _amin = _amax_op("amax", np.maximum, "AmaxBackward0"), _amax_op("amin", n
 
 def _extreme_face(name, by_dim, over_all, elementwise):
     def function(input, dim=None, keepdim=False, *, other=None, out=None):
-        from . import pointwise
-
         if isinstance(dim, Tensor) or other is not None:
             return getattr(pointwise, elementwise)(input, dim if other is None else other, out)
         if input.dtype.is_complex:
@@ -375,8 +372,6 @@ def _extreme_face(name, by_dim, over_all, elementwise):
 
 
 def _scalar_pick(input):
-    from .pointwise import clone
-
     return clone(input), Tensor._from(np.zeros((), np.int64))
 
 
@@ -453,90 +448,6 @@ def count_nonzero(input, dim=None):
     """The number of non-zero elements (along dim)."""
     dims = dims_of(dim, input.array.ndim) if dim is not None else None
     return Tensor._from(np.asarray(np.count_nonzero(input.array, dims), np.int64))
-
-
-# Norms
-
-
-def _vector_norm_arrays(x, ord, dims, keepdim):
-    size = np.abs(x)
-    with np.errstate(all="ignore"):
-        if ord == 2:
-            return np.sqrt(np.add.reduce(size * size, dims, keepdims=keepdim))
-        if ord == 1:
-            return np.add.reduce(size, dims, keepdims=keepdim)
-        if ord == float("inf"):
-            return np.maximum.reduce(size, dims, keepdims=keepdim)
-        if ord == -float("inf"):
-            return np.minimum.reduce(size, dims, keepdims=keepdim)
-        if ord == 0:
-            return np.add.reduce(size != 0, dims, keepdims=keepdim).astype(size.dtype)
-        return np.add.reduce(size**ord, dims, keepdims=keepdim) ** (1.0 / ord)
-
-
-def _vector_norm_gradient(g, input, out, ord, dims, _keepdim):
-    """The subgradient that PyTorch chooses: zero where the norm is zero."""
-    if ord == 0:
-        return input * 0
-    g, norm = spread(g, input.shape, dims), keep_dims(out, input.shape, dims)
-    if ord == 2:
-        return g * where_zero(norm == 0, input / norm)
-    if ord == 1:
-        return g * sgn(input)
-    if ord in (float("inf"), -float("inf")):
-        hit = as_type(abs(input) == norm, input)
-        return g * sgn(input) * (hit / sum(hit, dims, True))
-    size = abs(input)
-    factor = where_zero(size == 0, size ** (ord - 1)) if ord < 2 else size ** (ord - 1)
-    return g * sgn(input) * where_zero(norm == 0, factor / norm ** (ord - 1))
-
-
-@twin(lambda mask, like: mask.astype(like.real.dtype))
-def as_type(mask, like):
-    """A bool mask as numbers of the other's real type."""
-    return mask.to(like.dtype.to_real())
-
-
-_vector_norm = op("vector_norm", _vector_norm_arrays, _vector_norm_gradient, node="LinalgVectorNormBackward0",
-                  holomorphic=False)  # fmt: skip
-
-
-@public(method=False, module="linalg", name="vector_norm")
-def vector_norm(x, ord=2, dim=None, keepdim=False, *, dtype=None, out=None):
-    """(sum |x|^ord)^(1/ord) over `dim` (all if None); ord may be inf, -inf or 0. Differentiable (0 at 0)."""
-    if dtype is not None:
-        x = to(x, dtype)
-    if x.array.dtype.kind in "biu":
-        raise RuntimeError("linalg.vector_norm: Expected a floating point or complex tensor as input. Got "
-                           f"{dtypes.scalar_type_name(x.dtype)}")  # fmt: skip
-    dims = dims_of(dim, x.array.ndim)
-    if not x.array.size and (ord < 0 or ord == float("inf")) and builtins.any(not x.array.shape[d] for d in dims):
-        raise RuntimeError(
-            f"linalg.vector_norm cannot compute the {ord} norm on an empty tensor because the operation does not have an "
-            "identity"
-        )
-    result = _vector_norm(x, float(ord), dims, keepdim)
-    return result if out is None else write_out(out, result)
-
-
-@public()
-def norm(input, p="fro", dim=None, keepdim=False, out=None, dtype=None):
-    """The vector norm over `dim`, or a matrix norm ("fro", "nuc"). Differentiable."""
-    if dtype is not None:
-        input = to(input, dtype)
-    if p == "nuc":
-        from .linalg import nuclear_norm
-
-        result = nuclear_norm(input, dim, keepdim)
-    else:
-        if input.array.dtype.kind in "biu":
-            raise RuntimeError(f"linalg.vector_norm: Expected a floating point or complex tensor as input. Got "
-                               f"{dtypes.scalar_type_name(input.dtype)}")  # fmt: skip
-        dims = dims_of(dim, input.array.ndim)
-        if p == "fro" and dim is not None and len(dims) > 2:
-            raise RuntimeError(f"linalg.matrix_norm: dim must be a 2-tuple. Got {list(dims)}")
-        result = vector_norm(input, 2 if p in ("fro", None) else p, dims, keepdim)
-    return result if out is None else write_out(out, result)
 
 
 # Softmax and its relatives
@@ -629,168 +540,3 @@ def logsumexp(input, dim, keepdim=False, *, out=None):
         input = to(input, dtypes.get_default_dtype())
     result = _logsumexp(input, dims_of(dim, input.array.ndim), keepdim)
     return result if out is None else write_out(out, result)
-
-
-# Scans
-
-_cumsum = op("cumsum", lambda x, dim: np.cumsum(x, dim),
-    lambda g, _input, _out, dim: reverse_cumsum(g, dim))  # fmt: skip
-
-
-@twin(lambda g, dim: np.flip(np.cumsum(np.flip(g, dim), dim), dim))
-def reverse_cumsum(g, dim):
-    """The cumulative sum from the end."""
-    return cumsum(g.flip(dim), dim).flip(dim)
-
-
-@public(inplace=True)
-def cumsum(input, dim, *, dtype=None, out=None):
-    """Running sums along `dim`. Differentiable."""
-    if dtype is None and input.array.dtype.kind in "biu":
-        dtype = dtypes.int64
-    if dtype is not None:
-        input = to(input, dtype)
-    d = dimension(dim, input.array.ndim)
-    result = _cumsum(input, d) if input.array.ndim else reshape(_cumsum(reshape(input, 1), 0), ())
-    return result if out is None else write_out(out, result)
-
-
-def _cumprod_gradient(g, input, _out, dim):
-    """sum over k >= j of g[k] * prod(x[i], i <= k, i != j): quadratic in the length, but right through zeros."""
-    n = input.shape[dim]
-    total = None
-    for k in range(n):
-        head = input.narrow(dim, 0, k + 1)
-        part = g.narrow(dim, k, 1) * _others(head, dim)
-        part = pad_after(part, dim, n - k - 1)
-        total = part if total is None else total + part
-    return total
-
-
-def pad_after(x, dim, count):
-    widths = [0] * (2 * x.ndim)
-    widths[2 * (x.ndim - 1 - dim) + 1] = count
-    from .shape import constant_pad
-
-    return constant_pad(x, tuple(widths), 0)
-
-
-def _cumprod_gradient_arrays(g, x, out, dim):
-    if (x != 0).all():
-        return reverse_cumsum.arrays(g * out, dim) / x
-    total = np.zeros_like(x)
-    head = [slice(None)] * x.ndim
-    here = list(head)
-    for k in range(x.shape[dim]):
-        head[dim], here[dim] = slice(0, k + 1), slice(k, k + 1)
-        total[tuple(head)] += g[tuple(here)] * _others_arrays(x[tuple(head)], dim)
-    return total
-
-
-cumprod_gradient = twin(_cumprod_gradient_arrays)(_cumprod_gradient)
-_cumprod = op("cumprod", lambda x, dim: np.cumprod(x, dim),
-    lambda g, input, out, dim: cumprod_gradient(g, input, out, dim))  # fmt: skip
-
-
-@public(inplace=True)
-def cumprod(input, dim, *, dtype=None, out=None):
-    """Running products along `dim`. Differentiable, also through zeros."""
-    if dtype is None and input.array.dtype.kind in "biu":
-        dtype = dtypes.int64
-    if dtype is not None:
-        input = to(input, dtype)
-    d = dimension(dim, input.array.ndim)
-    result = _cumprod(input, d) if input.array.ndim else reshape(_cumprod(reshape(input, 1), 0), ())
-    return result if out is None else write_out(out, result)
-
-
-# Sorting
-
-
-def _order(x, dim, descending, stable=True):
-    if descending:
-        kind = np.flip(np.argsort(np.flip(x, dim), dim, kind="stable"), dim)
-        return x.shape[dim] - 1 - kind
-    del stable
-    return np.argsort(x, dim, kind="stable")
-
-
-def _sort_arrays(x, dim, descending):
-    indices = np.ascontiguousarray(_order(x, dim, descending))
-    return np.take_along_axis(x, indices, dim), indices
-
-
-_sort = op("sort", _sort_arrays,
-    lambda g, input_shape, out, dim, _descending: picked(g, input_shape, out, dim, True),
-    nondifferentiable=(1,), promote="keep")  # fmt: skip
-
-
-@public()
-def sort(input, dim=-1, descending=False, stable=False, *, out=None):
-    """(values, indices) in ascending order along `dim`; always stable. Differentiable in the values."""
-    del stable
-    if isinstance(dim, bool):
-        dim, descending = -1, dim
-    if input.dtype.is_complex:
-        raise RuntimeError("Sort currently does not support complex dtypes on CPU")
-    d = dimension(dim, input.array.ndim)
-    values, indices = _sort(input, d, bool(descending)) if input.array.ndim else _scalar_pick(input)
-    if out is not None:
-        values, indices = write_out(out[0], values), write_out(out[1], indices)
-    return Pair["sort"](values, indices)
-
-
-@public()
-def argsort(input, dim=-1, descending=False, stable=False):
-    """The indices that sort the tensor along `dim`."""
-    return sort(input, dim, descending, stable).indices
-
-
-def _topk_arrays(x, k, dim, largest):
-    indices = np.ascontiguousarray(_order(x, dim, largest)[(slice(None),) * dim + (slice(0, k),)])
-    return np.take_along_axis(x, indices, dim), indices
-
-
-_topk = op("topk", _topk_arrays,
-    lambda g, input_shape, out, _k, dim, _largest: picked(g, input_shape, out, dim, True),
-    nondifferentiable=(1,), promote="keep")  # fmt: skip
-
-
-@public()
-def topk(input, k, dim=-1, largest=True, sorted=True, *, out=None):
-    """(values, indices) of the k largest (or smallest) elements along `dim`, in order. Differentiable in the values."""
-    del sorted
-    d = dimension(dim, input.array.ndim)
-    n = input.array.shape[d] if input.array.ndim else 1
-    if not 0 <= k <= n:
-        raise RuntimeError("selected index k out of range")
-    values, indices = _topk(input, k, d, largest) if input.array.ndim else _scalar_pick(input)
-    if out is not None:
-        values, indices = write_out(out[0], values), write_out(out[1], indices)
-    return Pair["topk"](values, indices)
-
-
-_median = op("median_dim", lambda x, dim, keepdim: _median_arrays(x, dim, keepdim),
-    lambda g, input_shape, out, dim, keepdim: picked(g, input_shape, out, dim, keepdim),
-    nondifferentiable=(1,), promote="keep", node="MedianBackward1")  # fmt: skip
-
-
-def _median_arrays(x, dim, keepdim):
-    middle = (x.shape[dim] - 1) // 2
-    indices = np.take(_order(x, dim, False), [middle], dim)
-    if x.dtype.kind == "f":
-        nan = np.isnan(x)
-        has = nan.any(dim, keepdims=True)
-        indices = np.where(has, np.expand_dims(nan.argmax(dim), dim), indices)
-    values = np.take_along_axis(x, indices, dim)
-    return (values, indices) if keepdim else (values.squeeze(dim), indices.squeeze(dim))
-
-
-@public()
-def median(input, dim=None, keepdim=False):
-    """The lower median of all elements, or (values, indices) along `dim`. Differentiable."""
-    if dim is None:
-        return _median(flatten(input) if input.array.ndim != 1 else input, 0, False)[0]
-    if not input.array.ndim:
-        return Pair["median"](*_scalar_pick(input))
-    return Pair["median"](*_median(input, dimension(dim, input.array.ndim), keepdim))

@@ -1,8 +1,6 @@
-"""Views and other rearrangements: reshape, transpose, expand, slices of the memory, cat, stack, split, pad, repeat."""
+"""Views: reshape, transpose, expand, slices, diagonals, the memory's geometry; and repeat."""
 
 from __future__ import annotations
-
-import builtins
 
 import numpy as np
 from numpy.lib.stride_tricks import as_strided as _strides
@@ -12,13 +10,12 @@ from ..dtypes import Size
 from ..engine import Node, clock, modes, sum_to
 from ..op import OPS, build, face, op, public, twin
 from ..tensor import Tensor, dimension
+from .cast import clone, conj
 
 
 def sizes(args):
     """A shape given as `f(2, 3)` or `f((2, 3))`, as a tuple of ints."""
     if len(args) == 1 and not hasattr(args[0], "__index__"):
-        args = args[0]
-    elif len(args) == 1 and isinstance(args[0], (tuple, list)):
         args = args[0]
     try:
         return tuple([n.__index__() for n in args])
@@ -95,8 +92,6 @@ def reshape(input, *shape):
     shape = _infer(sizes(shape), input.array.size)
     if input.array.flags.c_contiguous or _strided_view(input.array, shape) is not None:
         return _view(input, shape)
-    from .pointwise import clone
-
     return _unsafe_view(clone(input, memory_format=dtypes.contiguous_format), shape)
 
 
@@ -158,8 +153,6 @@ def contiguous(input, memory_format=None):
     del memory_format
     if input.array.flags.c_contiguous:
         return input
-    from .pointwise import clone
-
     return clone(input, memory_format=dtypes.contiguous_format)
 
 
@@ -251,8 +244,6 @@ def _matrix_transpose(self):
 
 
 def _adjoint(self):
-    from .pointwise import conj
-
     if self.array.ndim == 0:
         return self
     return conj(transpose(self, -2, -1)) if self.dtype.is_complex else transpose(self, -2, -1)
@@ -552,217 +543,6 @@ def as_strided(input, size, stride, storage_offset=None):
     return _as_strided(input, input.array.shape, _element_strides(input.array), size, stride, offset - here)
 
 
-# Joining and splitting
-
-
-def variadic(name, arrays, gradients, node):
-    """Declares an operation on a sequence of tensors: `gradients(g, shapes, *parameters)` gives one for each."""
-
-    def make(tensors, *parameters):
-        return _VARIADIC[name](len(tensors))(*tensors, *parameters)
-
-    made: dict = {}
-
-    def of(count):
-        if count not in made:
-            inputs = ", ".join(f"x{i}_shape" for i in range(count))
-            scope = {"gradients": gradients}
-            names = ", ".join(parameters)
-            joint = eval(  # noqa: S307  (the text is ours: it spells out `count` inputs)
-                f"lambda g, {inputs}, _out, {names}: gradients(g, ({inputs},), {names})", scope
-            )
-            plain = eval(  # noqa: S307
-                f"lambda {inputs.replace('_shape', '')}, {names}: arrays(({inputs.replace('_shape', '')},), {names})",
-                {"arrays": arrays},
-            )
-            made[count] = op(f"{name}_{count}", plain, joint=joint, node=node, promote="keep")
-        return made[count]
-
-    parameters = arrays.__code__.co_varnames[1 : arrays.__code__.co_argcount]
-    _VARIADIC[name] = of
-    return make
-
-
-_VARIADIC: dict = {}
-
-
-@twin(lambda g, shapes, dim: np.split(g, np.cumsum([s[dim] for s in shapes])[:-1], dim))
-def _uncat(g, shapes, dim):
-    out, start = [], 0
-    for s in shapes:
-        out.append(narrow(g, dim, start, s[dim]))
-        start += s[dim]
-    return out
-
-
-@twin(lambda g, shapes, dim: list(np.moveaxis(g, dim, 0)))
-def _unstack(g, shapes, dim):
-    return [select(g, dim, i) for i in range(len(shapes))]
-
-
-_cat = variadic("cat", lambda tensors, dim: np.concatenate(tensors, dim), _uncat, "CatBackward0")
-_stack = variadic("stack", lambda tensors, dim: np.stack(tensors, dim), _unstack, "StackBackward0")
-
-
-def _promoted(tensors, name):
-    tensors = list(tensors)
-    if not tensors:
-        raise (ValueError("torch.cat(): expected a non-empty list of Tensors") if name == "cat"
-               else RuntimeError(f"{name} expects a non-empty TensorList"))  # fmt: skip
-    for i, x in enumerate(tensors):
-        if not isinstance(x, Tensor):
-            raise TypeError(f"expected Tensor as element {i} in argument 0, but got {type(x).__name__}")
-    t = dtypes.promote([x.array for x in tensors])
-    return [x if x.dtype is t else x.to(t) for x in tensors]
-
-
-@public(method=False, aliases=("concat", "concatenate"))
-def cat(tensors, dim=0, *, out=None):
-    """Joins tensors along an existing dimension. Differentiable in all.
-
-    >>> import backlight as torch
-    >>> torch.cat([torch.ones(2), torch.zeros(1)])
-    tensor([1., 1., 0.])
-    """
-    from ..op import write_out
-
-    tensors = _promoted(tensors, "cat")
-    for i, x in enumerate(tensors):
-        if not x.array.ndim:
-            raise RuntimeError(f"zero-dimensional tensor (at position {i}) cannot be concatenated")
-    first = next((x for x in tensors if x.array.shape != (0,)), tensors[0])
-    d = dimension(dim, first.array.ndim)
-    used = [x for x in tensors if x.array.shape != (0,)] or tensors
-    for i, x in enumerate(used):
-        if x.array.ndim != first.array.ndim:
-            raise RuntimeError(f"Tensors must have same number of dimensions: got {first.array.ndim} and {x.array.ndim}")
-        for k, (a, b) in enumerate(zip(first.array.shape, x.array.shape, strict=True)):
-            if a != b and k != d:
-                raise RuntimeError(f"Sizes of tensors must match except in dimension {d}. Expected size {a} but got size {b} "
-                                   f"for tensor number {i} in the list.")  # fmt: skip
-    result = _cat(used, d)
-    return result if out is None else write_out(out, result)
-
-
-@public(method=False)
-def stack(tensors, dim=0, *, out=None):
-    """Joins tensors of the same shape along a new dimension. Differentiable in all."""
-    from ..op import write_out
-
-    tensors = _promoted(tensors, "stack")
-    for i, x in enumerate(tensors):
-        if x.array.shape != tensors[0].array.shape:
-            raise RuntimeError(f"stack expects each tensor to be equal size, but got {list(tensors[0].array.shape)} at entry 0 "
-                               f"and {list(x.array.shape)} at entry {i}")  # fmt: skip
-    result = _stack(tensors, dimension(dim, tensors[0].array.ndim + 1))
-    return result if out is None else write_out(out, result)
-
-
-def _pieces(x, lengths, dim):
-    ends = np.cumsum(lengths).tolist()
-    index = [slice(None)] * x.ndim
-    out = []
-    for end, length in zip(ends, lengths, strict=True):
-        index[dim] = slice(end - length, end)
-        out.append(x[tuple(index)])
-    return tuple(out)
-
-
-@twin(lambda g, shape, lengths, dim: np.concatenate(_filled(g, shape, lengths, dim), dim))
-def _unsplit(g, shape, lengths, dim):
-    kind = next(p.array.dtype for p in g if p is not None)
-    parts = [Tensor._from(np.zeros(shape[:dim] + (n,) + shape[dim + 1 :], kind)) if p is None else p
-             for p, n in zip(g, lengths, strict=True)]  # fmt: skip
-    return cat(parts, dim)
-
-
-def _filled(g, shape, lengths, dim):
-    kind = next(p.dtype for p in g if p is not None)
-    return [np.zeros(shape[:dim] + (n,) + shape[dim + 1 :], kind) if p is None else p
-            for p, n in zip(g, lengths, strict=True)]  # fmt: skip
-
-
-_split = op("split", _pieces, lambda g, input_shape, _out, lengths, dim: _unsplit(g, input_shape, lengths, dim),
-            outputs=-1, view=True)  # fmt: skip
-_split_with_sizes = op("split_with_sizes", _pieces,
-    lambda g, input_shape, _out, lengths, dim: _unsplit(g, input_shape, lengths, dim), outputs=-1, view=True)  # fmt: skip
-
-
-@public()
-def split(input, split_size_or_sections, dim=0):
-    """Views of the tensor, each `split_size` long in `dim` (the last may be shorter), or of the given lengths."""
-    d = dimension(dim, input.array.ndim)
-    if not input.array.ndim:
-        raise RuntimeError("split expects at least a 1-dimensional tensor")
-    n = input.array.shape[d]
-    if isinstance(split_size_or_sections, (tuple, list)):
-        return split_with_sizes(input, split_size_or_sections, dim)
-    step = split_size_or_sections
-    if step < 0:
-        raise RuntimeError(f"split expects split_size be non-negative, but got split_size={step}")
-    if step == 0:
-        if n:
-            raise RuntimeError("split_size can only be 0 if dimension size is 0, but got dimension size of " + str(n))
-        return _split(input, (0,), d)
-    return _split(input, tuple(min_(step, n - i) for i in range(0, n, step)) or (0,), d)
-
-
-min_ = builtins.min
-
-
-@public()
-def split_with_sizes(input, split_sizes, dim=0):
-    """Views of the tensor with the given lengths in `dim`."""
-    d = dimension(dim, input.array.ndim)
-    n = input.array.shape[d]
-    if builtins.sum(split_sizes) != n or builtins.any(s < 0 for s in split_sizes):
-        raise RuntimeError(f"split_with_sizes expects split_sizes to sum exactly to {n} (input tensor's size at dimension {d}), "
-                           f"but got split_sizes={list(split_sizes)}")  # fmt: skip
-    return _split_with_sizes(input, tuple(split_sizes), d)
-
-
-@public()
-def chunk(input, chunks, dim=0):
-    """Up to `chunks` views of equal length along `dim`."""
-    if chunks <= 0:
-        raise RuntimeError(f"chunk expects `chunks` to be greater than 0, got: {chunks}")
-    if not input.array.ndim:
-        raise RuntimeError("chunk expects at least a 1-dimensional tensor")
-    n = input.array.shape[dimension(dim, input.array.ndim)]
-    step = -(-n // chunks)
-    return split(input, step, dim) if step else split_with_sizes(input, (0,) * chunks, dim)
-
-
-@twin(lambda g, shape, dim: np.stack([np.zeros(shape[:dim] + shape[dim + 1 :], next(p.dtype for p in g if p is not None))
-                                     if p is None else p for p in g], dim))  # fmt: skip
-def _ununbind(g, shape, dim):
-    kind = next(p.array.dtype for p in g if p is not None)
-    zero = Tensor._from(np.zeros(shape[:dim] + shape[dim + 1 :], kind))
-    return stack([zero if p is None else p for p in g], dim)
-
-
-_unbind = op("unbind", lambda x, dim: tuple(x[(slice(None),) * dim + (i, ...)]
-                                            for i in range(x.shape[dim])),
-             lambda g, input_shape, _out, dim: _ununbind(g, input_shape, dim), outputs=-1, view=True)  # fmt: skip
-
-
-@public()
-def unbind(input, dim=0):
-    """A tuple of views, one for each index of `dim`."""
-    if not input.array.ndim:
-        raise RuntimeError("Dimension specified as 0 but tensor has no dimensions")
-    return _unbind(input, dimension(dim, input.array.ndim))
-
-
-def _iterate(self):
-    if not self.array.ndim:
-        raise TypeError("iteration over a 0-d tensor")
-    return iter(unbind(self))
-
-
-Tensor.__iter__ = _iterate
-
-
 # Slices (see index.py for indexing)
 
 
@@ -812,113 +592,6 @@ def select(input, dim, index):
     return _select(input, (slice(None),) * d + (index % n, ...))
 
 
-# Diagonals and triangles
-
-
-def _diagonal_arrays(x, offset, dim1, dim2):
-    result = np.diagonal(x, offset, dim1, dim2)
-    if not result.flags.writeable:  # NumPy marks it read-only; it shows the same memory
-        step = x.strides[dim1] + x.strides[dim2]
-        rest = [i for i in range(x.ndim) if i not in (dim1, dim2)]
-        start = x[(slice(None),) * dim2 + (slice(offset, None),)] if offset > 0 else x[(slice(None),) * dim1 + (slice(-offset, None),)]
-        result = _strides(start, result.shape, [x.strides[i] for i in rest] + [step])
-    return result
-
-
-@twin(lambda g, shape, *where: _undiagonal_arrays(g, shape, *where))
-def _undiagonal(g, shape, offset, dim1, dim2):
-    return _diagonal_put(g, shape, offset, dim1, dim2)
-
-
-def _undiagonal_arrays(g, shape, offset, dim1, dim2):
-    out = np.zeros(shape, g.dtype)
-    _diagonal_arrays(out, offset, dim1, dim2)[...] = g
-    return out
-
-
-_diagonal = op("diagonal", _diagonal_arrays,
-    lambda g, input_shape, _out, offset, dim1, dim2: _undiagonal(g, input_shape, offset, dim1, dim2), view=True)  # fmt: skip
-_diagonal_put = op("diagonal_put", _undiagonal_arrays,
-    lambda g, _input, _out, _shape, offset, dim1, dim2: _diagonal(g, offset, dim1, dim2))  # fmt: skip
-
-
-@public()
-def diagonal(input, offset=0, dim1=0, dim2=1):
-    """The diagonal of two dimensions, appended as the last one; a view. Differentiable."""
-    n = input.array.ndim
-    dim1, dim2 = dimension(dim1, n), dimension(dim2, n)
-    if dim1 == dim2:
-        raise RuntimeError(f"diagonal dimensions cannot be identical {dim1}, {dim2}")
-    return _diagonal(input, offset, dim1, dim2)
-
-
-@public()
-def diag_embed(input, offset=0, dim1=-2, dim2=-1):
-    """Matrices with the last dimension of `input` on their diagonals. Differentiable."""
-    n = input.array.ndim + 1
-    dim1, dim2 = dimension(dim1, n), dimension(dim2, n)
-    size = input.array.shape[-1] + builtins.abs(offset)
-    shape = list(input.array.shape[:-1])
-    for d in sorted((dim1, dim2)):
-        shape.insert(d, size)
-    return _diagonal_put(input, tuple(shape), offset, dim1, dim2)
-
-
-@public()
-def diag(input, diagonal=0):
-    """The diagonal of a matrix, or the matrix with a vector on its diagonal. Differentiable."""
-    if input.array.ndim == 1:
-        return diag_embed(input, diagonal)
-    if input.array.ndim != 2:
-        raise RuntimeError(f"diag(): Supports 1D or 2D tensors. Got {input.array.ndim}D")
-    return _diagonal(input, diagonal, 0, 1).clone()
-
-
-tril = op("tril", lambda x, diagonal=0: np.tril(x, diagonal), lambda g, _input, _out, diagonal: tril(g, diagonal))
-triu = op("triu", lambda x, diagonal=0: np.triu(x, diagonal), lambda g, _input, _out, diagonal: triu(g, diagonal))
-
-
-def _triangle(name, primitive, words):
-    def function(input, diagonal=0, *, out=None):
-        from ..op import write_out
-
-        if input.array.ndim < 2:
-            raise RuntimeError(f"{name}: input tensor must have at least 2 dimensions")
-        result = primitive(input, diagonal)
-        return result if out is None else write_out(out, result)
-
-    function.__doc__ = f"The {words} triangle of the last two dimensions, zeros elsewhere. Differentiable."
-    face(function, name=name, inplace=True)
-
-
-_triangle("tril", tril, "lower")
-_triangle("triu", triu, "upper")
-
-# Order
-
-_flip = op("flip", lambda x, dims: np.flip(x, dims).copy(), lambda g, _input, _out, dims: _flip(g, dims))
-_roll = op("roll", lambda x, shifts, dims: np.roll(x, shifts, dims),
-    lambda g, _input, _out, shifts, dims: _roll(g, tuple([-s for s in shifts]), dims))  # fmt: skip
-
-
-@public()
-def flip(input, *dims):
-    """Reverses dimensions, with a copy. Differentiable."""
-    return _flip(input, tuple(dimension(d, input.array.ndim) for d in sizes(dims)))
-
-
-@public()
-def roll(input, shifts, dims=None):
-    """Shifts elements along dimensions, around the end. Differentiable."""
-    shifts = (shifts,) if isinstance(shifts, int) else tuple(shifts)
-    if dims is None or dims == ():
-        return reshape(_roll(flatten(input), shifts, (0,)), input.array.shape)
-    dims = (dims,) if isinstance(dims, int) else tuple(dims)
-    if len(shifts) != len(dims):
-        raise RuntimeError(f"shifts and dimensions must align. shifts: {len(shifts)}, dims:{len(dims)}")
-    return _roll(input, shifts, tuple(dimension(d, input.array.ndim) for d in dims))
-
-
 # Padding with a constant
 
 
@@ -936,59 +609,3 @@ constant_pad = op("constant_pad_nd", _pad_arrays, lambda g, _input, _out, pad, _
 
 def opposite(pad):
     return tuple([-p for p in pad])
-
-
-@public(method=False, module="nn.functional")
-def pad(input, pad, mode="constant", value=None):
-    """Pads the last dimensions: `pad` = (left, right, top, bottom, ...), negative cuts. Differentiable.
-
-    mode: "constant", "reflect", "replicate" or "circular".
-    """
-    if len(pad) % 2:
-        raise RuntimeError("Padding length must be divisible by 2")
-    if len(pad) // 2 > input.array.ndim:
-        raise RuntimeError(f"Padding length should be less than or equal to two times the input dimension but got padding "
-                           f"length {len(pad)} and input of dimension {input.array.ndim}")  # fmt: skip
-    if mode == "constant":
-        return constant_pad(input, tuple(pad), 0 if value is None else value)
-    from .index import pad_by_index
-
-    return pad_by_index(input, tuple(pad), mode)
-
-
-# Grids
-
-
-@public(method=False)
-def meshgrid(*tensors, indexing=None):
-    """Grids of coordinates from vectors; indexing "ij" (default) or "xy". Differentiable."""
-    tensors = tensors[0] if len(tensors) == 1 and isinstance(tensors[0], (tuple, list)) else tensors
-    swap = indexing == "xy" and len(tensors) > 1
-    vectors = [tensors[1], tensors[0], *tensors[2:]] if swap else list(tensors)
-    shape = tuple(v.array.size for v in vectors)
-    grids = [expand(reshape(v, (1,) * i + (-1,) + (1,) * (len(shape) - i - 1)), shape) for i, v in enumerate(vectors)]
-    if swap:
-        grids = [transpose(x, 0, 1) for x in grids]
-        grids[0], grids[1] = grids[1], grids[0]
-    return tuple(grids)
-
-
-def _stacking(name, lift, dim):
-    def function(tensors):
-        return cat([lift(x) for x in tensors], dim(tensors) if callable(dim) else dim)
-
-    function.__doc__ = f"Joins tensors as numpy.{name} does. Differentiable."
-    return face(function, name=name, method=False)
-
-
-def atleast_1d(x):
-    return reshape(x, 1) if not x.array.ndim else x
-
-
-def atleast_2d(x):
-    return reshape(x, 1, 1) if not x.array.ndim else unsqueeze(x, 0) if x.array.ndim == 1 else x
-
-
-_stacking("hstack", atleast_1d, lambda tensors: 0 if tensors[0].array.ndim < 2 else 1)
-_stacking("vstack", atleast_2d, 0)
-_stacking("column_stack", lambda x: reshape(x, -1, 1) if x.array.ndim < 2 else x, 1)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ... import clamp, linalg, no_grad, stack, tensor
+from ... import tensor
 from ...tensor import Tensor
 from ...views import bump
 
@@ -46,7 +46,9 @@ def get_total_norm(
     total = _norm(np.array([_norm(t.array, norm_type) for t in tensors]), norm_type)
     if error_if_nonfinite and not math.isfinite(total):
         raise RuntimeError(_NON_FINITE.format(norm_type))
-    return tensor(total, dtype=tensors[0].dtype if len(tensors) == 1 else None)
+    dtypes = {t.dtype for t in tensors}
+    half = len(dtypes) == 1 and tensors[0].array.dtype.itemsize < 4
+    return tensor(total, dtype=tensors[0].dtype if half else None)
 
 
 def _norm(array: np.ndarray, p: float):
@@ -66,10 +68,9 @@ def clip_grads_with_norm_(
     foreach: bool | None = None,  # noqa: ARG001
 ) -> None:
     """Scales the gradients in place by max_norm / total_norm, if that is less than 1."""
-    with no_grad():
-        scale = clamp(float(max_norm) / (total_norm + 1e-6), max=1.0).array
+    scale = np.minimum(float(max_norm) / (total_norm.array + 1e-6), 1.0)
     for grad in _grads(parameters):
-        np.multiply(grad.array, scale.astype(grad.array.dtype), grad.array)
+        np.multiply(grad.array, scale, grad.array, casting="unsafe")
         bump(grad)
 
 

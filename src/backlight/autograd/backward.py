@@ -1,0 +1,197 @@
+"""The public face of the engine: `backward` and `grad`, which check their arguments as PyTorch does and start a sweep."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+
+from .. import dtypes
+from ..engine import Port, node_and_number, sweep
+from ..hooks import as_tensor
+from ..tensor import Tensor
+from ..views import current_node
+from .graph import GradientEdge
+
+
+CYCLE = (
+    "Using backward() with create_graph=True will create a reference cycle between the parameter and its gradient which can cause a "
+    "memory leak. We recommend using autograd.grad when creating the graph to avoid this. If you have to use this function, make "
+    "sure to reset the .grad fields of your parameters to None after use to break the cycle and avoid the leak."
+)
+
+
+def _implicit_gradient(tensor):
+    if tensor.array.size != 1:
+        raise RuntimeError("grad can be implicitly created only for scalar outputs")
+    if tensor.array.dtype.kind == "c":
+        raise RuntimeError(
+            f"grad can be implicitly created only for real scalar outputs but got {dtypes.from_array_type(tensor.array.dtype)}"
+        )
+    return np.ones(tensor.array.shape, tensor.array.dtype)
+
+
+def _roots(tensors, gradients, create_graph):
+    """The nodes and gradients that a sweep starts from, checked as PyTorch checks them."""
+    if len(tensors) != len(gradients):
+        raise RuntimeError(f"got {len(tensors)} tensors and {len(gradients)} gradients")
+    nodes, seeds = [], []
+    for i, (tensor, g) in enumerate(zip(tensors, gradients, strict=True)):
+        if isinstance(tensor, GradientEdge):
+            if g is None:
+                raise RuntimeError("grad can be implicitly created only for scalar outputs")
+            nodes.append(edge_target(tensor))
+            seeds.append(g if create_graph else g.array)
+            continue
+        if not isinstance(tensor, Tensor):
+            raise TypeError(f"expected Tensor as element {i} in argument 0, but got {type(tensor).__name__}")
+        node = current_node(tensor)
+        if g is None and node is not None:
+            g = _implicit_gradient(tensor)
+            if create_graph:
+                g = Tensor._from(g)
+        elif g is not None:
+            if not isinstance(g, Tensor):
+                raise TypeError(
+                    f"gradients can be either Tensors or None, but got {type(g).__module__}.{type(g).__name__}"
+                    if type(g).__module__ != "builtins"
+                    else f"gradients can be either Tensors or None, but got {type(g).__name__}"
+                )
+            if g.array.shape != tensor.array.shape:
+                raise RuntimeError(
+                    f"Mismatch in shape: grad_output[{i}] has a shape of {g.shape} and output[{i}] has a shape of "
+                    f"{tensor.shape}."
+                )
+            if (g.array.dtype.kind == "c") != (tensor.array.dtype.kind == "c"):
+                raise RuntimeError(
+                    "For complex Tensors, both grad_output and output are required to have the same dtype. Mismatch in "
+                    f"dtype: grad_output[{i}] has a dtype of {g.dtype} and output[{i}] has a dtype of {tensor.dtype}."
+                )
+            if g.array.dtype != tensor.array.dtype:
+                g = g.to(tensor.dtype)
+            if not create_graph:
+                g = g.array
+        if node is None:
+            raise RuntimeError(f"element {i} of tensors does not require grad and does not have a grad_fn")
+        nodes.append(node)
+        seeds.append(g)
+    return nodes, seeds
+
+
+def edge_target(edge):
+    """The node, or the port of a node with several outputs, at which a GradientEdge arrives."""
+    return edge.node if edge.node.outputs == 1 else Port(edge.node, edge.output_nr)
+
+
+def _targets(inputs):
+    """{node: {output number: positions}} of what gradients are wanted for."""
+    targets: dict = {}
+    for position, tensor in enumerate(inputs):
+        if isinstance(tensor, GradientEdge):
+            node, number = tensor.node, tensor.output_nr
+        else:
+            node = current_node(tensor)
+            if node is None:
+                raise RuntimeError("One of the differentiated Tensors does not require grad")
+            node, number = node_and_number(node)
+        targets.setdefault(node, {}).setdefault(number, []).append(position)
+    return targets
+
+
+def _as_sequence(value):
+    return (value,) if isinstance(value, (Tensor, GradientEdge)) else tuple(value)
+
+
+def backward(tensors, grad_tensors=None, retain_graph=None, create_graph=False, grad_variables=None, inputs=None):
+    """Adds the gradients of `tensors` with respect to the graph's leaves to their `.grad`.
+
+    grad_tensors: the gradient of each tensor, of its shape (None: 1.0 for a tensor with one element).
+    retain_graph: keep the saved tensors, so that backward can run again (default: as create_graph).
+    create_graph: record the backward pass itself, for derivatives of higher order.
+    inputs: accumulate into these tensors only.
+
+    >>> import backlight as torch
+    >>> x = torch.tensor([1., 2.], requires_grad=True)
+    >>> torch.autograd.backward((x * x).sum())
+    >>> x.grad
+    tensor([2., 4.])
+    """
+    if grad_variables is not None:
+        if grad_tensors is not None:
+            raise RuntimeError(
+                "`grad_tensors` and `grad_variables` (deprecated) arguments both passed to `backward()`. Please only "
+                "use `grad_tensors`."
+            )
+        grad_tensors = grad_variables
+    tensors = _as_sequence(tensors)
+    gradients = (None,) * len(tensors) if grad_tensors is None else _as_sequence(grad_tensors)
+    nodes, seeds = _roots(tensors, gradients, create_graph)
+    keep = create_graph if retain_graph is None else retain_graph
+    if create_graph:
+        warnings.warn(CYCLE, UserWarning, stacklevel=3)
+    if inputs is None:
+        sweep(nodes, seeds, keep, create_graph)
+        return
+    inputs = _as_sequence(inputs)
+    if not inputs:
+        raise RuntimeError("`inputs` argument to `backward()` cannot be empty.")
+    targets = _targets(inputs)
+    for tensor in inputs:
+        if isinstance(tensor, Tensor):
+            tensor.retain_grad()  # nothing for a leaf
+    sweep(nodes, seeds, keep, create_graph, targets)
+
+
+def grad(
+    outputs,
+    inputs,
+    grad_outputs=None,
+    retain_graph=None,
+    create_graph=False,
+    only_inputs=True,
+    allow_unused=None,
+    is_grads_batched=False,
+    materialize_grads=False,
+) -> tuple:
+    """The gradients of `outputs` with respect to `inputs`, as a tuple; no `.grad` is touched.
+
+    allow_unused: None instead of an error for an input that the outputs don't depend on.
+    materialize_grads: zeros instead of None for such an input.
+
+    >>> import backlight as torch
+    >>> x = torch.tensor(3., requires_grad=True)
+    >>> torch.autograd.grad(x ** 2, x)
+    (tensor(6.),)
+    """
+    if is_grads_batched:
+        raise NotImplementedError("autograd.grad(is_grads_batched=True) is not there yet in Backlight")
+    if materialize_grads and allow_unused is False:
+        raise ValueError(
+            "Expected allow_unused to be True or not passed when materialize_grads=True, but got: allow_unused=False."
+        )
+    del only_inputs  # accepted and ignored, as in PyTorch
+    allow_unused = materialize_grads if allow_unused is None else allow_unused
+    outputs, inputs = _as_sequence(outputs), _as_sequence(inputs)
+    gradients = (None,) * len(outputs) if grad_outputs is None else _as_sequence(grad_outputs)
+    if not inputs:
+        raise RuntimeError("`inputs` argument to `grad()` cannot be empty.")
+    targets = _targets(inputs)
+    nodes, seeds = _roots(outputs, gradients, create_graph)
+    keep = create_graph if retain_graph is None else retain_graph
+    found = sweep(nodes, seeds, keep, create_graph, targets, capture=True)
+    results = []
+    for position, tensor in enumerate(inputs):
+        g = as_tensor(found.get(position))
+        if g is None and not allow_unused:
+            raise RuntimeError(
+                f"The differentiated Tensor at index {position} appears to not have been used in the graph. Set allow_unused=True "
+                "if this is the desired behavior."
+            )
+        if g is None and materialize_grads:
+            if not isinstance(tensor, Tensor):
+                raise RuntimeError("materialize_grads cannot be used when the given input is a GradientEdge")
+            g = Tensor._from(np.zeros_like(tensor.array)).requires_grad_()
+        elif g is not None and not create_graph and (g.array.base is not None or not g.array.flags.writeable):
+            g = Tensor._from(g.array.copy())
+        results.append(g)
+    return tuple(results)

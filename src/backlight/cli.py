@@ -1,0 +1,190 @@
+"""The `backlight` command: `run` runs a PyTorch script on Backlight, `trace` also shows its backward passes.
+
+A script runs as Python would run it: as `__main__`, with its own `sys.argv` and `sys.path[0]`, its exit code and, when
+it fails, its traceback. Only `import torch` gives Backlight.
+"""
+
+from __future__ import annotations
+
+import argparse
+import builtins
+import io
+import os
+import sys
+from contextlib import contextmanager, nullcontext
+from types import ModuleType, TracebackType
+from typing import TYPE_CHECKING
+
+from . import alias
+from .version import __version__, torch_version
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from .inspect import Pass
+
+_OWN_CODE = (os.path.dirname(__file__) + os.sep, "<backlight op ")
+_LAUNCHING = (__file__, alias.__file__, "<frozen runpy>", "<frozen importlib")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs the command and returns its exit code; SystemExit of a script passes through."""
+    arguments = _parser().parse_args(argv)
+    try:
+        script = _module_runner(arguments.script) if arguments.module else _script_runner(arguments.script)
+    except OSError as error:
+        print(f"backlight: can't open file '{os.path.abspath(arguments.script)}': {error.strerror}", file=sys.stderr)
+        return 2
+    alias.install()
+    sys.argv = [arguments.script, *arguments.args]
+    tracing = _tracing(arguments) if arguments.command == "trace" else nullcontext()
+    try:
+        with tracing:
+            script()
+    except SystemExit:
+        raise
+    except BaseException as error:
+        _show(error, arguments.full_traceback)
+        return 130 if isinstance(error, KeyboardInterrupt) else 1
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="backlight",
+        description="Runs PyTorch scripts on Backlight, PyTorch's autograd rebuilt in readable Python, and shows what it did.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("--version", action="version", version=f"backlight {__version__} (follows PyTorch {torch_version})")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    run = commands.add_parser("run", help="run a PyTorch script on Backlight", allow_abbrev=False)
+    trace = commands.add_parser("trace", help="run it and show the call order of its backward passes", allow_abbrev=False)
+    for command in (run, trace):
+        command.add_argument("--full-traceback", action="store_true", help="show frames inside Backlight in tracebacks, too")
+        command.add_argument("-m", dest="module", action="store_true", help="SCRIPT is the name of a module, as in python -m")
+        command.add_argument("script", metavar="SCRIPT", help="the script; options for backlight come before it")
+        command.add_argument("args", nargs=argparse.REMAINDER, metavar="...", help="the script's own arguments")
+    trace.add_argument("--passes", type=_positive, default=1, metavar="N", help="how many backward passes to show (1)")
+    trace.add_argument("--steps", type=_positive, default=100, metavar="N", help="how many steps to show of each (100)")
+    trace.add_argument("--width", type=_positive, metavar="W", help="columns to use (the terminal's width)")
+    trace.add_argument("--engine", type=_engine, default="backlight", metavar="E", help="what runs the script (backlight)")
+    return parser
+
+
+def _positive(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"must be a whole number, at least 1, not '{text}'")
+    return int(text)
+
+
+def _engine(text: str) -> str:
+    if text == "torch":
+        raise argparse.ArgumentTypeError("tracing PyTorch itself is not there yet; 'backlight' runs the script on Backlight")
+    if text != "backlight":
+        raise argparse.ArgumentTypeError(f"must be 'backlight', not '{text}'")
+    return text
+
+
+# Running
+
+
+def _script_runner(script: str) -> Callable[[], object]:
+    """Reads the script (OSError if that fails); the function that is returned runs it."""
+    path = os.path.abspath(script)
+    with io.open_code(path) as file:
+        source = file.read()
+
+    def run():
+        main_module = ModuleType("__main__")
+        main_module.__file__, main_module.__builtins__ = path, builtins
+        sys.modules["__main__"] = main_module
+        _import_from(os.path.dirname(os.path.realpath(path)))
+        exec(compile(source, path, "exec", dont_inherit=True), vars(main_module))
+
+    return run
+
+
+def _module_runner(name: str) -> Callable[[], object]:
+    def run():
+        import runpy
+
+        _import_from(os.getcwd())
+        runpy.run_module(name, run_name="__main__", alter_sys=True)
+
+    return run
+
+
+def _import_from(folder: str) -> None:
+    """Puts the script's folder in the place of that of the `backlight` command."""
+    if not sys.flags.safe_path:
+        sys.path[0] = folder
+
+
+# Failing
+
+
+def _show(error: BaseException, full: bool) -> None:
+    """Prints a traceback through `sys.excepthook`, as Python does, but one that starts at the script."""
+    name = alias.missing(error)
+    if name is not None:
+        error.add_note(f"{name} is not there yet in Backlight {__version__}")
+    _strip(error, _LAUNCHING if full else (*_LAUNCHING, *_OWN_CODE), set())
+    sys.stdout.flush()
+    sys.excepthook(type(error), error, error.__traceback__)
+
+
+def _strip(error: BaseException | None, files: tuple[str, ...], seen: set[int]) -> None:
+    """Takes the frames of these files out of an exception's traceback, and of those it came from."""
+    if error is None or id(error) in seen:
+        return
+    seen.add(id(error))
+    frames, entry = [], error.__traceback__
+    while entry is not None:
+        if not entry.tb_frame.f_code.co_filename.startswith(files):
+            frames.append(entry)
+        entry = entry.tb_next
+    kept = None
+    for entry in reversed(frames):
+        kept = TracebackType(kept, entry.tb_frame, entry.tb_lasti, entry.tb_lineno)
+    error.__traceback__ = kept
+    group = error.exceptions if isinstance(error, BaseExceptionGroup) else ()
+    for other in (error.__cause__, error.__context__, *group):
+        _strip(other, files, seen)
+    if error.__context__ is not None and error.__context__.__traceback__ is None:
+        error.__context__ = None  # an exception that Backlight handled within itself
+
+
+# Tracing
+
+
+@contextmanager
+def _tracing(arguments: argparse.Namespace):
+    """Records while the script runs; at its end, however it ends, the record goes to stdout."""
+    from shutil import get_terminal_size
+
+    from .inspect import record
+
+    def progress(one: Pass) -> None:
+        if one is result.passes[-1] and len(result.passes) == arguments.passes:
+            say("recorded, the script goes on at full speed")
+
+    say(f"running {arguments.script}, recording its first {_passes(arguments.passes)}")
+    try:
+        with record(arguments.passes, progress) as result:
+            yield
+    finally:
+        from .inspect.render import terminal
+
+        width = arguments.width or get_terminal_size((80, 24)).columns
+        try:
+            terminal.write(result, sys.stdout, width, arguments.steps)
+        except BrokenPipeError:  # `backlight trace ... | head`: the reader has seen enough
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def say(text: str) -> None:
+    print(f"backlight: {text}", file=sys.stderr, flush=True)
+
+
+def _passes(n: int) -> str:
+    return "backward pass" if n == 1 else f"{n} backward passes"

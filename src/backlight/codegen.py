@@ -1,0 +1,152 @@
+"""The Python text of an operation: the function that a caller reaches and the node's two backward methods.
+
+`backlight.codegen.source(backlight.mul.op)` shows it. Specialising the text to what the formulas need (which inputs are
+saved, whether shapes can broadcast, whether inputs are optional) is what makes a call cost one frame and no tests in vain.
+"""
+
+from __future__ import annotations
+
+
+def source(op) -> str:
+    """The Python text of an operation: the call, and the node's `run` (arrays) and `record` (tensors)."""
+    formulas = op.formulas if op.joint is None else (op.joint,) * len(op.inputs)
+    ids = range(len(op.inputs))
+    with_edges = [i for i in ids if formulas[i] is not None]
+    required = [i for i in with_edges or ids if op.inputs[i] not in op.optional]
+    takes_out = op.promote not in ("same", "keep") and not op.parameters
+
+    def known(i):
+        test = f"(type({op.inputs[i]}) is Tensor or type({op.inputs[i]}) in plain)"
+        return f"({op.inputs[i]} is None or {test})" if op.inputs[i] in op.optional else test
+
+    def array(i):
+        name = op.inputs[i]
+        return f"None if {name} is None else {name}.array" if name in op.optional else f"{name}.array"
+
+    def edge(i):
+        name = op.inputs[i]
+        if i not in with_edges:
+            return "None"
+        found = f"{name}.node if {name}.base is None else current_node({name})"
+        return f"None if {name} is None else {found}" if name in op.optional else found
+
+    def when(users, value, i):
+        """The value, if one of the formulas that need it will run."""
+        if op.inputs[i] in op.optional and value.endswith(".shape"):
+            value = f"None if a{i} is None else {value}"
+        if op.joint is not None or with_edges == users:
+            return value
+        return f"{value} if {' or '.join(f'e{j} is not None' for j in users)} else None"
+
+    def tensor(i):
+        return when(op.saves[i][0], op.inputs[i], i) if op.saves[i][0] else "None"
+
+    values = ", ".join((*op.inputs, *op.parameters))
+    leave = f"slow(op, ({', '.join(op.inputs)},), ({''.join(p + ', ' for p in op.parameters)})" + (
+        ", out)" if takes_out else ")"
+    )
+    lines = [f"def {op.name}({values}{', out=None' if takes_out else ''}):"]
+    if op.outputs != 1 or op.nondifferentiable:  # several outputs are built in one place, off the fast path
+        lines += [f"    return {leave}"]
+    else:
+        same_type = "".join(f" and a{i}.dtype is d" for i in required[1:]) + "".join(
+            f" and (a{i} is None or a{i}.dtype is d)" for i in with_edges if op.inputs[i] in op.optional
+        )
+        lines += [
+            f"    if {' and '.join(map(known, ids))} and not state.unusual:",
+            *[f"        a{i} = {array(i)}" for i in ids],
+            f"        d = a{required[0]}.dtype",
+            f"        if (d is float32 or d is float64){same_type}{' and out is None' if takes_out else ''}:",
+            "            try:",
+            f"                array = f({', '.join([f'a{i}' for i in ids] + list(op.parameters))})",
+            "            except (ValueError, TypeError, IndexError):",
+            f"                return {leave}",
+            "            if type(array) is not ndarray:",
+            "                array = asarray(array)",
+            "            result = new(Tensor)",
+            "            result.array = array",
+            "            result.node = result.version = result.base = None",
+        ]
+        if with_edges:
+            lines += [f"            e{i} = {edge(i)}" for i in ids]
+            wanted = " or ".join(f"e{i} is not None" for i in with_edges)
+            lines += [
+                f"            if ({wanted}) and not (state.grad_off and not modes.grad):",
+                "                result.node = node = new(node_class)",
+                f"                node.edges = ({''.join(f'e{i}, ' for i in ids)})",
+                "                node.seq = next(clock)",
+                "                node.hooks = None",
+            ]
+            if op.frees:
+                out = "array" if op.saves_output else "None"
+                lines += [f"                node.saved = ({''.join(f'{tensor(i)}, ' for i in ids)}{out},)"]
+            sizes = [when(op.saves[i][1], f"a{i}.shape", i) for i in ids if op.saves[i][1]]
+            parameters = "".join(f"{p}, " for p in (*sizes, *op.parameters))
+            if parameters:
+                lines += [f"                node.parameters = ({parameters})"]
+            if op.saves_output:
+                lines += ["                node.output_version = None"]
+            if op.broadcasts and len(required) == 2:
+                lines += [
+                    "                node.shapes = None if a0.shape == a1.shape or ("
+                    "(e0 is None or a0.shape == array.shape) and (e1 is None or a1.shape == array.shape)"
+                    ") else shapes((e0, e1), array, (a0, a1))"
+                ]
+            elif op.broadcasts:
+                lines += ["                node.shapes = None"]
+        if op.view:
+            lines += [f"            view_of(result, {op.inputs[0]})"]
+        lines += ["            return result", f"    return {leave}"]
+    for method, suffix in (("run", "a"), ("record", "t")):
+        lines += _backward_source(op, method, suffix)
+    return "\n".join(lines)
+
+
+def _backward_source(op, method, suffix):
+    ids = range(len(op.inputs))
+    lines = [f"def {method}(node, g, edges, keep):"]
+    if op.frees:
+        lines += [
+            "    saved = node.saved",
+            "    if saved is None:",
+            "        raise freed(node)",
+            f"    {''.join(f's{i}, ' for i in ids)}out, = saved",
+            "    if not keep:",
+            "        node.saved = None",
+        ]
+    given = [f"z{i}" for i in ids if op.saves[i][1]] + list(op.parameters)
+    if given:
+        lines += [f"    {', '.join(given)}, = node.parameters"]
+    for i, (users, _shape_users) in enumerate(op.saves):
+        if users:
+            lines += [
+                f"    if s{i} is not None:",
+                f"        if s{i}.version is not None and s{i}.version.stamp > node.seq:",
+                f"            raise modified(node, {i}, s{i})",
+            ]
+            if method == "run":
+                lines += [f"        s{i} = s{i}.array"]
+    if op.saves_output:
+        lines += [
+            "    if node.output_version is not None and node.output_version[0].count != node.output_version[1]:",
+            "        raise modified_output(node, out)",
+        ]
+        if method == "record":
+            lines += ["    out = saved_output(node, out)"]
+    out = "out" if op.saves_output else "None"
+
+    def call(j):
+        arguments = [f"z{i}" if j in op.saves[i][1] else f"s{i}" if j in op.saves[i][0] else "None" for i in ids]
+        return f"({', '.join(['g', *arguments, out, *op.parameters])})"
+
+    if op.joint is not None:
+        lines += [f"    grads = joint_{suffix}{call(0)}"]
+    else:
+        lines += [f"    {''.join(f'e{i}, ' for i in ids)}= edges"]
+        grads = [f and f"f{i}_{suffix}{call(i)} if e{i} is not None else None" for i, f in enumerate(
+            [f is not None for f in op.formulas])]  # fmt: skip
+        lines += [f"    grads = ({''.join(f'{g or None}, ' for g in grads)})"]
+    return [
+        *lines,
+        "    return grads if node.shapes is None else unbroadcast(node, grads)" if op.broadcasts else "    return grads",
+    ]

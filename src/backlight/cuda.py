@@ -1,0 +1,39 @@
+"""`torch.cuda` where there is no CUDA: it says so, and what scripts call without asking does nothing."""
+
+from __future__ import annotations
+
+from . import dtypes
+
+
+def is_available() -> bool:
+    """False: Backlight computes on the CPU."""
+    return False
+
+
+def device_count() -> int:
+    """0: Backlight computes on the CPU."""
+    return 0
+
+
+def manual_seed(seed) -> None:
+    """Does nothing: there is no CUDA random stream."""
+
+
+manual_seed_all = manual_seed
+
+
+def empty_cache() -> None:
+    """Does nothing: there is no CUDA memory."""
+
+
+def is_initialized() -> bool:
+    """False."""
+    return False
+
+
+def current_device():
+    """Raises, as PyTorch does without CUDA."""
+    dtypes.check_device("cuda")
+
+
+synchronize = get_device_name = set_device = lambda *_args, **_kwargs: dtypes.check_device("cuda")

@@ -1,0 +1,165 @@
+"""Diagonals, triangles, flips, rolls and padding."""
+
+from __future__ import annotations
+
+import builtins
+
+import numpy as np
+from numpy.lib.stride_tricks import as_strided as _strides
+
+from ..op import face, op, public, twin, write_out
+from ..tensor import Tensor, dimension
+from .gather import _index_select
+from .shape import constant_pad, flatten, reshape, sizes
+
+# Diagonals and triangles
+
+
+def _diagonal_arrays(x, offset, dim1, dim2):
+    result = np.diagonal(x, offset, dim1, dim2)
+    if not result.flags.writeable:  # NumPy marks it read-only; it shows the same memory
+        step = x.strides[dim1] + x.strides[dim2]
+        rest = [i for i in range(x.ndim) if i not in (dim1, dim2)]
+        start = x[(slice(None),) * dim2 + (slice(offset, None),)] if offset > 0 else x[(slice(None),) * dim1 + (slice(-offset, None),)]
+        result = _strides(start, result.shape, [x.strides[i] for i in rest] + [step])
+    return result
+
+
+@twin(lambda g, shape, *where: _undiagonal_arrays(g, shape, *where))
+def _undiagonal(g, shape, offset, dim1, dim2):
+    return _diagonal_put(g, shape, offset, dim1, dim2)
+
+
+def _undiagonal_arrays(g, shape, offset, dim1, dim2):
+    out = np.zeros(shape, g.dtype)
+    _diagonal_arrays(out, offset, dim1, dim2)[...] = g
+    return out
+
+
+_diagonal = op("diagonal", _diagonal_arrays,
+    lambda g, input_shape, _out, offset, dim1, dim2: _undiagonal(g, input_shape, offset, dim1, dim2), view=True)  # fmt: skip
+_diagonal_put = op("diagonal_put", _undiagonal_arrays,
+    lambda g, _input, _out, _shape, offset, dim1, dim2: _diagonal(g, offset, dim1, dim2))  # fmt: skip
+
+
+@public()
+def diagonal(input, offset=0, dim1=0, dim2=1):
+    """The diagonal of two dimensions, appended as the last one; a view. Differentiable."""
+    n = input.array.ndim
+    dim1, dim2 = dimension(dim1, n), dimension(dim2, n)
+    if dim1 == dim2:
+        raise RuntimeError(f"diagonal dimensions cannot be identical {dim1}, {dim2}")
+    return _diagonal(input, offset, dim1, dim2)
+
+
+@public()
+def diag_embed(input, offset=0, dim1=-2, dim2=-1):
+    """Matrices with the last dimension of `input` on their diagonals. Differentiable."""
+    n = input.array.ndim + 1
+    dim1, dim2 = dimension(dim1, n), dimension(dim2, n)
+    size = input.array.shape[-1] + builtins.abs(offset)
+    shape = list(input.array.shape[:-1])
+    for d in sorted((dim1, dim2)):
+        shape.insert(d, size)
+    return _diagonal_put(input, tuple(shape), offset, dim1, dim2)
+
+
+@public()
+def diag(input, diagonal=0):
+    """The diagonal of a matrix, or the matrix with a vector on its diagonal. Differentiable."""
+    if input.array.ndim == 1:
+        return diag_embed(input, diagonal)
+    if input.array.ndim != 2:
+        raise RuntimeError(f"diag(): Supports 1D or 2D tensors. Got {input.array.ndim}D")
+    return _diagonal(input, diagonal, 0, 1).clone()
+
+
+tril = op("tril", lambda x, diagonal=0: np.tril(x, diagonal), lambda g, _input, _out, diagonal: tril(g, diagonal))
+triu = op("triu", lambda x, diagonal=0: np.triu(x, diagonal), lambda g, _input, _out, diagonal: triu(g, diagonal))
+
+
+def _triangle(name, primitive, words):
+    def function(input, diagonal=0, *, out=None):
+        if input.array.ndim < 2:
+            raise RuntimeError(f"{name}: input tensor must have at least 2 dimensions")
+        result = primitive(input, diagonal)
+        return result if out is None else write_out(out, result)
+
+    function.__doc__ = f"The {words} triangle of the last two dimensions, zeros elsewhere. Differentiable."
+    face(function, name=name, inplace=True)
+
+
+_triangle("tril", tril, "lower")
+_triangle("triu", triu, "upper")
+
+# Order
+
+_flip = op("flip", lambda x, dims: np.flip(x, dims).copy(), lambda g, _input, _out, dims: _flip(g, dims))
+_roll = op("roll", lambda x, shifts, dims: np.roll(x, shifts, dims),
+    lambda g, _input, _out, shifts, dims: _roll(g, tuple([-s for s in shifts]), dims))  # fmt: skip
+
+
+@public()
+def flip(input, *dims):
+    """Reverses dimensions, with a copy. Differentiable."""
+    return _flip(input, tuple(dimension(d, input.array.ndim) for d in sizes(dims)))
+
+
+@public()
+def roll(input, shifts, dims=None):
+    """Shifts elements along dimensions, around the end. Differentiable."""
+    shifts = (shifts,) if isinstance(shifts, int) else tuple(shifts)
+    if dims is None or dims == ():
+        return reshape(_roll(flatten(input), shifts, (0,)), input.array.shape)
+    dims = (dims,) if isinstance(dims, int) else tuple(dims)
+    if len(shifts) != len(dims):
+        raise RuntimeError(f"shifts and dimensions must align. shifts: {len(shifts)}, dims:{len(dims)}")
+    return _roll(input, shifts, tuple(dimension(d, input.array.ndim) for d in dims))
+
+
+# Padding
+
+
+@public(method=False, module="nn.functional")
+def pad(input, pad, mode="constant", value=None):
+    """Pads the last dimensions: `pad` = (left, right, top, bottom, ...), negative cuts. Differentiable.
+
+    mode: "constant", "reflect", "replicate" or "circular".
+    """
+    if len(pad) % 2:
+        raise RuntimeError("Padding length must be divisible by 2")
+    if len(pad) // 2 > input.array.ndim:
+        raise RuntimeError(f"Padding length should be less than or equal to two times the input dimension but got padding "
+                           f"length {len(pad)} and input of dimension {input.array.ndim}")  # fmt: skip
+    if mode == "constant":
+        return constant_pad(input, tuple(pad), 0 if value is None else value)
+    return pad_by_index(input, tuple(pad), mode)
+
+
+def pad_by_index(x, pad, mode):
+    """Pads by repeating elements of x: "reflect", "replicate" or "circular"."""
+    n = x.array.ndim
+    if len(pad) // 2 > n - 1:
+        raise NotImplementedError(f"Only 2D, 3D, 4D, 5D padding with non-constant padding are supported for now (mode '{mode}')")
+    for i in range(len(pad) // 2):
+        dim, (left, right) = n - 1 - i, pad[2 * i : 2 * i + 2]
+        size = x.array.shape[dim]
+        if mode == "reflect" and (left >= size or right >= size):
+            raise RuntimeError(
+                f"Argument #4: Padding size should be less than the corresponding input dimension, but got: padding ({left}, "
+                f"{right}) at dimension {dim} of input {list(x.array.shape)}"
+            )
+        if mode == "circular" and (left > size or right > size):
+            raise RuntimeError("Padding value causes wrapping around more than once.")
+        place = np.arange(-left, size + right)
+        if mode == "reflect":
+            place = np.abs(place)
+            place = np.where(place >= size, 2 * (size - 1) - place, place)
+        elif mode == "replicate":
+            place = np.clip(place, 0, size - 1)
+        elif mode == "circular":
+            place = place % size
+        else:
+            raise NotImplementedError(f"Unrecognised padding mode {mode}")
+        x = _index_select(x, Tensor._from(place), dim)
+    return x

@@ -1,0 +1,161 @@
+"""Types: real and imaginary parts, casts, copies."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from .. import dtypes, engine
+from ..op import face, op, public, twin
+from ..tensor import Tensor
+
+
+def _conj(x):
+    return np.conjugate(x) if x.dtype.kind == "c" else x
+
+
+# Complex numbers
+
+
+conj = op("conj", _conj, lambda g, _input, _out: conj(g), holomorphic=False, promote="keep",
+          doc="The complex conjugate; a real tensor is returned as it is. (*S) -> (*S).")  # fmt: skip
+conj_physical = face(conj, name="conj_physical", inplace=True)
+face(conj, name="conj")
+Tensor.resolve_conj = lambda self: self  # conj() computes at once here, so there is nothing left to resolve
+
+
+def _real(x):
+    return x.real if x.dtype.kind == "c" else x
+
+
+_real_op = op("real", lambda x: x.real, lambda g, _input, _out: to_complex(g), holomorphic=False, view=True, promote="keep")
+_imag_op = op("imag", lambda x: x.imag, lambda g, _input, _out: to_complex(g) * 1j, holomorphic=False, view=True,
+              promote="keep")  # fmt: skip
+to_complex = op("to_complex", lambda x: x.astype(np.complex64 if x.dtype == np.float32 else np.complex128),
+                lambda g, _input, _out: real(g), holomorphic=False, promote="keep", node="ToCopyBackward0")  # fmt: skip
+
+
+@public(method=False)
+def real(input):
+    """The real part, a view for complex tensors. (*S) -> (*S). Differentiable."""
+    return _real_op(input) if input.dtype.is_complex else input
+
+
+real.arrays = _real
+
+
+@public(method=False)
+def imag(input):
+    """The imaginary part, a view. (*S) complex -> (*S) real. RuntimeError for real tensors. Differentiable."""
+    if not input.dtype.is_complex:
+        raise RuntimeError("imag is not implemented for tensors with non-complex dtypes.")
+    return _imag_op(input)
+
+
+Tensor.real = property(real, doc="The real part, a view for complex tensors.")
+Tensor.imag = property(imag, doc="The imaginary part of a complex tensor, a view.")
+
+
+# Casts and copies
+
+
+def _cast_arrays(x, target, _source):
+    return engine.cast(x, target)
+
+
+_cast = op("to_copy", _cast_arrays, lambda g, _input, _out, target, source: _cast_back(g, source, target),
+           promote="keep", node="ToCopyBackward0", holomorphic=False)  # fmt: skip
+
+
+@twin(lambda g, source, _target: engine.cast(g, source))
+def _cast_back(g, source, target):
+    if g.dtype.is_complex and source.kind != "c":
+        g = real(g)
+    return _cast(g, source, target) if g.array.dtype != source else g
+
+
+def to(input, dtype):
+    """The tensor as another type; the tensor itself if it has that type already."""
+    if input.dtype is dtype:
+        return input
+    return _cast(input, dtype.array_type, input.array.dtype)
+
+
+def _to_method(self, *args, dtype=None, device=None, copy=False, non_blocking=False, memory_format=None, other=None):
+    """The tensor with another dtype (the only device is the CPU). Returns itself if nothing changes and not copy.
+
+    Takes `to(dtype)`, `to(device, dtype)` or `to(other)`. Differentiable.
+    """
+    del non_blocking
+    for i, value in enumerate(args):
+        if isinstance(value, dtypes.dtype):
+            dtype = value
+        elif isinstance(value, Tensor):
+            dtype = value.dtype
+        elif isinstance(value, (str, int, dtypes.device)) and not isinstance(value, bool):
+            device = value
+        elif isinstance(value, bool):
+            copy = value if i == len(args) - 1 and len(args) > 2 else copy
+        elif value is not None:
+            raise TypeError(f"to() received an invalid combination of arguments - got ({type(value).__name__})")
+    if other is not None:
+        dtype = other.dtype
+    dtypes.check_device(device)
+    if dtype is not None and dtype is not self.dtype:
+        return to(self, dtype)
+    if memory_format is dtypes.contiguous_format and not self.array.flags.c_contiguous:
+        return clone(self, memory_format=memory_format)
+    return _cast(self, self.array.dtype, self.array.dtype) if copy else self
+
+
+Tensor.to = _to_method
+
+
+def _cast_method(name, target):
+    def method(self, memory_format=None):
+        del memory_format
+        return to(self, target)
+
+    method.__name__ = name
+    method.__doc__ = f"The tensor as {target.name}. Differentiable between floating point and complex types."
+    setattr(Tensor, name, method)
+
+
+for _name, _target in (
+    ("bool", dtypes.bool_), ("byte", dtypes.uint8), ("char", dtypes.int8), ("short", dtypes.int16), ("int", dtypes.int32),
+    ("long", dtypes.int64), ("half", dtypes.float16), ("bfloat16", dtypes.bfloat16), ("float", dtypes.float32),
+    ("double", dtypes.float64), ("cfloat", dtypes.complex64), ("cdouble", dtypes.complex128),
+):  # fmt: skip
+    _cast_method(_name, _target)
+
+
+def _type_method(self, dtype=None):
+    """The name of the tensor's type ("torch.FloatTensor"), or the tensor as another type."""
+    if dtype is None:
+        return f"torch.{dtypes.scalar_type_name(self.dtype)}Tensor"
+    if isinstance(dtype, str):
+        kind = dtype.removeprefix("torch.").removesuffix("Tensor")
+        dtype = next((t for t in dtypes.ALL if dtypes.scalar_type_name(t) == kind), None)
+        if dtype is None:
+            raise ValueError(f"invalid type: '{kind}'")
+    return to(self, dtype)
+
+
+Tensor.type = _type_method
+
+
+def _type_as(self, other):
+    """The tensor as the type of `other`."""
+    return to(self, other.dtype)
+
+
+Tensor.type_as = _type_as
+_clone = op("clone", lambda x, order: x.copy(order=order), lambda g, _input, _out, _order: g, promote="keep")
+
+
+@public()
+def clone(input, *, memory_format=None):
+    """A copy with its own memory. (*S) -> (*S). Differentiable."""
+    return _clone(input, "C" if memory_format is dtypes.contiguous_format else "K")
+
+
+clone.arrays = np.copy

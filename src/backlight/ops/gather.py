@@ -1,0 +1,350 @@
+"""What moves elements by index: gather, scatter, index_select, masked_select, nonzero, unfold, unique."""
+
+from __future__ import annotations
+
+import builtins
+
+import numpy as np
+
+from .. import dtypes
+from ..op import check_broadcast, op, public, write_out
+from ..tensor import Tensor, dimension
+from .cast import to
+from .index import _checked_index, _index, _index_put, zero_of
+from .shape import constant_pad, expand, flatten, movedim, reshape
+
+# By index along one dimension
+
+
+def _check_gather(name, x, dim, index):
+    if index.dtype not in (dtypes.int64, dtypes.int32) and index.array.size:
+        raise RuntimeError(f"{name}(): Expected dtype int32/int64 for index")
+    if not index.array.size:
+        return
+    if builtins.max(x.array.ndim, 1) != builtins.max(index.array.ndim, 1):
+        raise RuntimeError("Index tensor must have the same number of dimensions as input tensor"
+                           if name == "gather" else "Index tensor must have the same number of dimensions as self tensor")  # fmt: skip
+    shape = x.array.shape or (1,)
+    for d, n in enumerate(index.array.shape or (1,)):
+        if d != dim and n > shape[d]:
+            raise RuntimeError(
+                f"Size does not match at dimension {d} expected index {list(index.array.shape)} to be no larger than self "
+                f"{list(x.array.shape)} apart from dimension {dim}"
+            )
+    if index.array.size and (index.array.min() < 0 or index.array.max() >= shape[dim]):
+        bad = index.array.reshape(-1)[np.flatnonzero((index.array < 0) | (index.array >= shape[dim]))[0]]
+        raise RuntimeError(f"index {bad} is out of bounds for dimension {dim} with size {shape[dim]}")
+
+
+def _where_along(index, dim):
+    """The full index tuple that picks along `dim`; other dimensions run as far as the index does."""
+    return tuple(index if d == dim else np.arange(n).reshape([-1 if k == d else 1 for k in range(index.ndim)])
+                 for d, n in enumerate(index.shape))  # fmt: skip
+
+
+def _gather_arrays(x, index, dim):
+    if not index.size:
+        return np.empty(index.shape, x.dtype)
+    return x[_where_along(index, dim)] if x.ndim else x.reshape(1)[index].reshape(index.shape)
+
+
+def _scatter_add_arrays(x, index, src, dim):
+    out = x.copy()
+    if index.size:
+        src = src[tuple(slice(0, n) for n in index.shape)]
+        np.add.at(out.reshape(1) if not out.ndim else out, _where_along(index, dim) if index.ndim else (index,), src)
+    return out
+
+
+def _scatter_arrays(x, index, src, dim):
+    out = x.copy()
+    if index.size:
+        src = src[tuple(slice(0, n) for n in index.shape)] if src.ndim else src
+        (out.reshape(1) if not out.ndim else out)[_where_along(index, dim) if index.ndim else (index,)] = src
+    return out
+
+
+def _ungather_arrays(g, index, shape, dim):
+    return _scatter_add_arrays(np.zeros(shape, g.dtype), index, g, dim)
+
+
+_gather = op("gather", _gather_arrays,
+    lambda g, input_shape, index, _out, dim: _ungather(g, index, input_shape, dim), None, promote="keep")  # fmt: skip
+_ungather = op("ungather", _ungather_arrays,
+    lambda g, _input, index, _out, _shape, dim: _gather(g, index, dim), None, promote="keep")  # fmt: skip
+
+
+@public()
+def gather(input, dim, index, *, sparse_grad=False, out=None):
+    """out[i][j] = input[index[i][j]][j] (for dim 0). The result has the index's shape. Differentiable in input."""
+    del sparse_grad
+    d = dimension(dim, input.array.ndim)
+    _check_gather("gather", input, d, index)
+    result = _gather(input, to(index, dtypes.int64), d)
+    return result if out is None else write_out(out, result)
+
+
+_scatter_add = op("scatter_add", _scatter_add_arrays,
+    lambda g, _input, _index, _src, _out, _dim: g, None,
+    lambda g, _input, index, src_shape, _out, dim: fit(_gather(g, index, dim), src_shape), promote="keep")  # fmt: skip
+_scatter = op("scatter", _scatter_arrays,
+    lambda g, _input, index, _src, _out, dim: _scatter(g, index, zero_of(g), dim), None,
+    lambda g, _input, index, src_shape, _out, dim: fit(_gather(g, index, dim), src_shape), promote="keep")  # fmt: skip
+
+
+def _fit_arrays(g, shape):
+    return g if g.shape == shape else np.pad(g, [(0, n - m) for n, m in zip(shape, g.shape, strict=True)])
+
+
+def fit(g, shape):
+    """g with zeros appended up to the shape (a scatter may use only part of its source)."""
+    if g.array.shape == shape:
+        return g
+    widths = [w for n, m in zip(reversed(shape), reversed(g.array.shape), strict=True) for w in (0, n - m)]
+    return constant_pad(g, tuple(widths), 0)
+
+
+fit.arrays = _fit_arrays
+
+
+@public(inplace=True)
+def scatter_add(input, dim, index, src):
+    """Adds the elements of src to a copy of input where the index points along `dim`. Differentiable in both."""
+    d = dimension(dim, input.array.ndim)
+    _check_gather("scatter_add", input, d, index)
+    if input.dtype is not src.dtype:
+        raise RuntimeError("scatter(): Expected self.dtype to be equal to src.dtype")
+    return _scatter_add(input, to(index, dtypes.int64), src, d)
+
+
+@public(inplace=True)
+def scatter(input, dim, index, src=None, *, value=None, reduce=None):
+    """A copy of input with src (or a number) written where the index points along `dim`. Differentiable in both."""
+    if reduce is not None:
+        raise NotImplementedError("scatter(reduce=...) is not there yet in Backlight; use scatter_add")
+    d = dimension(dim, input.array.ndim)
+    _check_gather("scatter", input, d, index)
+    src = value if src is None else src
+    if not isinstance(src, Tensor):
+        src = Tensor._from(np.asarray(src, input.array.dtype))
+    elif src.dtype is not input.dtype:
+        raise RuntimeError("scatter(): Expected self.dtype to be equal to src.dtype")
+    return _scatter(input, to(index, dtypes.int64), src, d)
+
+
+def _select_index(index, dim):
+    return (slice(None),) * dim + (index,)
+
+
+def _check_vector_index(name, index, n):
+    if index.array.ndim > 1:
+        raise IndexError(f"{name}(): Index is supposed to be a vector")
+    if index.dtype not in (dtypes.int64, dtypes.int32):
+        raise RuntimeError(f"{name}(): Expected dtype int32 or int64 for index")
+    if index.array.size and (index.array.min() < 0 or index.array.max() >= n):
+        raise IndexError("index out of range in self")
+
+
+_index_select = op("index_select", lambda x, index, dim: np.take(x, index, dim),
+    lambda g, input_shape, index, _out, dim: _index_add_zero(g, index, input_shape, dim), None, promote="keep")  # fmt: skip
+_index_add_zero = op("index_add_zero",
+    lambda g, index, shape, dim: _index_add_arrays(np.zeros(shape, g.dtype), index, g, dim),
+    lambda g, _input, index, _out, _shape, dim: _index_select(g, index, dim), None, promote="keep")  # fmt: skip
+
+
+def _index_add_arrays(x, index, src, dim):
+    out = x.copy()
+    np.add.at(out, _select_index(index, dim), src)
+    return out
+
+
+@public()
+def index_select(input, dim, index, *, out=None):
+    """The slices of `dim` at the places in a vector of indices. Differentiable in input."""
+    d = dimension(dim, input.array.ndim)
+    _check_vector_index("index_select", index, input.array.shape[d] if input.array.ndim else 1)
+    if not input.array.ndim:
+        result = _index_select(reshape(input, 1), reshape(index, -1), 0)
+        result = reshape(result, ())
+    else:
+        result = _index_select(input, reshape(index, -1), d)
+    return result if out is None else write_out(out, result)
+
+
+_index_add = op("index_add", _index_add_arrays,
+    lambda g, _input, _index, _src, _out, _dim: g, None,
+    lambda g, _input, index, _src, _out, dim: _index_select(g, index, dim), promote="keep")  # fmt: skip
+
+
+@public(inplace=True)
+def index_add(input, dim, index, source, *, alpha=1):
+    """A copy of input with alpha * source added to the slices of `dim` named by the index. Differentiable in both."""
+    d = dimension(dim, input.array.ndim)
+    _check_vector_index("index_add", index, input.array.shape[d] if input.array.ndim else 1)
+    if source.array.shape[d] != index.array.size:
+        raise RuntimeError(f"index_add_(): Number of indices ({index.array.size}) should be equal to source.size(dim): "
+                           f"({source.array.shape[d]}), for dim: {d}")  # fmt: skip
+    if source.dtype is not input.dtype:
+        raise RuntimeError("index_add_(): self and source expected to have the same dtype, but got (self) "
+                           f"{dtypes.scalar_type_name(input.dtype)} and (source) {dtypes.scalar_type_name(source.dtype)}")  # fmt: skip
+    return _index_add(input, reshape(index, -1), source if alpha == 1 else source * alpha, d)
+
+
+@public(inplace=True)
+def index_fill(input, dim, index, value):
+    """A copy of input with a number written to the slices of `dim` named by the index. Differentiable."""
+    d = dimension(dim, input.array.ndim)
+    mask = np.zeros(input.array.shape[d], bool)
+    mask[index.array] = True
+    shape = [1] * input.array.ndim
+    shape[d] = -1
+    return input.masked_fill(Tensor._from(mask.reshape(shape)), value)
+
+
+@public(inplace=True)
+def index_copy(input, dim, index, source):
+    """A copy of input with the slices of `dim` named by the index replaced by those of source. Differentiable."""
+    d = dimension(dim, input.array.ndim)
+    return _index_put(input, source, _select_index(index.array, d), False)
+
+
+@public()
+def take_along_dim(input, indices, dim=None):
+    """gather with broadcasting (over the flat tensor if dim is None). Differentiable in input."""
+    if dim is None:
+        return gather(flatten(input), 0, flatten(indices))
+    d = dimension(dim, input.array.ndim)
+    shape = np.broadcast_shapes(
+        _one_at(input.array.shape, d), _one_at(indices.array.shape, d)
+    )
+    full = [*shape]
+    full[d] = input.array.shape[d]
+    picks = [*shape]
+    picks[d] = indices.array.shape[d]
+    return gather(expand(input, full), d, expand(indices, picks))
+
+
+def _one_at(shape, d):
+    return tuple(1 if i == d else n for i, n in enumerate(shape))
+
+
+@public()
+def take(input, index):
+    """The elements of the flat tensor at the indices. Differentiable in input."""
+    return reshape(_index(flatten(input) if input.array.ndim != 1 else input,
+                          (_checked_index(index.array, input.array.size, 0),)), index.array.shape)  # fmt: skip
+
+
+@public()
+def masked_select(input, mask, *, out=None):
+    """The elements where the mask holds, as a vector. Differentiable in input."""
+    if mask.dtype is not dtypes.bool_:
+        raise RuntimeError("masked_select: expected BoolTensor for mask")
+    check_broadcast(input.array.shape, mask.array.shape)
+    shape = np.broadcast_shapes(input.array.shape, mask.array.shape)
+    result = _index(expand(input, shape), np.nonzero(np.broadcast_to(mask.array, shape)) or (np.zeros(0, np.int64),))
+    return result if out is None else write_out(out, result)
+
+
+@public(inplace=True)
+def masked_scatter(input, mask, source):
+    """A copy of input whose elements where the mask holds come from source, in order. Differentiable in both."""
+    index = np.nonzero(np.broadcast_to(mask.array, input.array.shape))
+    return _index_put(input, flatten(source)[: index[0].size], index, False)
+
+
+@public()
+def nonzero(input, *, out=None, as_tuple=False):
+    """The indices of the elements that aren't zero: (count, ndim), or a tuple of vectors."""
+    if as_tuple:
+        array = input.array if input.array.ndim else input.array.reshape(1)
+        return tuple(Tensor._from(i) for i in np.nonzero(array))
+    found = np.nonzero(input.array) if input.array.ndim else ()
+    count = found[0].size if found else int(bool(input.array))
+    result = Tensor._from(np.stack(found, 1) if found else np.zeros((count, 0), np.int64))
+    return result if out is None else write_out(out, result)
+
+
+Tensor.argwhere = lambda self: nonzero(self)
+
+
+@public()
+def repeat_interleave(input, repeats, dim=None, *, output_size=None):
+    """Repeats each element (or slice of `dim`) `repeats` times in place. Differentiable in input."""
+    del output_size
+    if dim is None:
+        input, dim = flatten(input) if input.array.ndim != 1 else input, 0
+    d = dimension(dim, input.array.ndim)
+    counts = repeats.array if isinstance(repeats, Tensor) else np.asarray(repeats)
+    index = np.repeat(np.arange(input.array.shape[d]), counts)
+    return _index_select(input, Tensor._from(index), d)
+
+
+@public()
+def unfold(input, dimension_, size, step):
+    """Windows of `size` elements along a dimension, every `step`; the window becomes the last dimension. A copy."""
+    d = dimension(dimension_, input.array.ndim)
+    n = input.array.shape[d]
+    if size > n:
+        raise RuntimeError(f"maximum size for tensor at dimension {d} is {n} but size is {size}")
+    starts = np.arange(0, n - size + 1, step)
+    index = starts[:, None] + np.arange(size)
+    result = _index(input, _select_index(index, d))
+    return movedim(result, d + 1, -1)
+
+
+@public(method=False)
+def searchsorted(sorted_sequence, input, *, right=False, side=None, out_int32=False):
+    """Where each value would be inserted into a sorted sequence: int64, no gradient."""
+    side = side or ("right" if right else "left")
+    values = input.array if isinstance(input, Tensor) else np.asarray(input)
+    if sorted_sequence.array.ndim == 1:
+        found = np.searchsorted(sorted_sequence.array, values, side)
+    else:
+        rows = sorted_sequence.array.reshape(-1, sorted_sequence.array.shape[-1])
+        found = np.stack([np.searchsorted(r, v, side) for r, v in zip(rows, values.reshape(len(rows), -1), strict=True)])
+        found = found.reshape(values.shape)
+    return Tensor._from(np.asarray(found, np.int32 if out_int32 else np.int64))
+
+
+@public()
+def bincount(input, weights=None, minlength=0):
+    """How often each small non-negative integer occurs (or the sum of its weights)."""
+    if weights is not None:
+        counts = np.bincount(input.array, weights.array, minlength)
+        return Tensor._from(counts.astype(weights.array.dtype if weights.array.dtype.kind == "f" else np.float64))
+    return Tensor._from(np.bincount(input.array, None, minlength).astype(np.int64))
+
+
+@public()
+def unique(input, sorted=True, return_inverse=False, return_counts=False, dim=None):
+    """The distinct elements (or slices of `dim`), sorted; with their inverse indices and counts if asked for."""
+    del sorted
+    found = np.unique(input.array, False, return_inverse, return_counts, dim)
+    if not isinstance(found, tuple):
+        return Tensor._from(found)
+    parts = [Tensor._from(np.asarray(f)) for f in found]
+    if return_inverse and dim is None:
+        parts[1] = reshape(parts[1], input.array.shape)
+    return tuple(parts)
+
+
+@public(method=False, module="nn.functional")
+def one_hot(tensor, num_classes=-1):
+    """Rows of zeros with a one at each index. (*S) int64 -> (*S, num_classes) int64."""
+    if tensor.dtype is not dtypes.int64:
+        raise RuntimeError("one_hot is only applicable to index tensor of type LongTensor.")
+    index = tensor.array
+    if index.size and index.min() < 0:
+        raise RuntimeError("Class values must be non-negative.")
+    if num_classes == -1:
+        if not index.size:
+            raise RuntimeError("Can not infer total number of classes from empty tensor.")
+        num_classes = int(index.max()) + 1
+    if index.size and index.max() >= num_classes:
+        raise RuntimeError("Class values must be smaller than num_classes.")
+    out = np.zeros((*index.shape, num_classes), np.int64)
+    np.put_along_axis(out, index[..., None], 1, -1)
+    return Tensor._from(out)
+
+

@@ -1,0 +1,254 @@
+"""Joining and splitting: cat, stack, split, chunk, unbind, and the like; meshgrid."""
+
+from __future__ import annotations
+
+import builtins
+
+import numpy as np
+
+from .. import dtypes
+from ..op import face, op, public, twin, write_out
+from ..tensor import Tensor, dimension
+from .shape import expand, narrow, reshape, select, transpose, unsqueeze
+
+
+def variadic(name, arrays, gradients, node):
+    """Declares an operation on a sequence of tensors: `gradients(g, shapes, *parameters)` gives one for each."""
+
+    def make(tensors, *parameters):
+        return _VARIADIC[name](len(tensors))(*tensors, *parameters)
+
+    made: dict = {}
+
+    def of(count):
+        if count not in made:
+            inputs = ", ".join(f"x{i}_shape" for i in range(count))
+            scope = {"gradients": gradients}
+            names = ", ".join(parameters)
+            joint = eval(  # the text is ours: it spells out `count` inputs
+                f"lambda g, {inputs}, _out, {names}: gradients(g, ({inputs},), {names})", scope
+            )
+            plain = eval(
+                f"lambda {inputs.replace('_shape', '')}, {names}: arrays(({inputs.replace('_shape', '')},), {names})",
+                {"arrays": arrays},
+            )
+            made[count] = op(f"{name}_{count}", plain, joint=joint, node=node, promote="keep")
+        return made[count]
+
+    parameters = arrays.__code__.co_varnames[1 : arrays.__code__.co_argcount]
+    _VARIADIC[name] = of
+    return make
+
+
+_VARIADIC: dict = {}
+
+
+@twin(lambda g, shapes, dim: np.split(g, np.cumsum([s[dim] for s in shapes])[:-1], dim))
+def _uncat(g, shapes, dim):
+    out, start = [], 0
+    for s in shapes:
+        out.append(narrow(g, dim, start, s[dim]))
+        start += s[dim]
+    return out
+
+
+@twin(lambda g, _shapes, dim: list(np.moveaxis(g, dim, 0)))
+def _unstack(g, shapes, dim):
+    return [select(g, dim, i) for i in range(len(shapes))]
+
+
+_cat = variadic("cat", lambda tensors, dim: np.concatenate(tensors, dim), _uncat, "CatBackward0")
+_stack = variadic("stack", lambda tensors, dim: np.stack(tensors, dim), _unstack, "StackBackward0")
+
+
+def _promoted(tensors, name):
+    tensors = list(tensors)
+    if not tensors:
+        raise (ValueError("torch.cat(): expected a non-empty list of Tensors") if name == "cat"
+               else RuntimeError(f"{name} expects a non-empty TensorList"))  # fmt: skip
+    for i, x in enumerate(tensors):
+        if not isinstance(x, Tensor):
+            raise TypeError(f"expected Tensor as element {i} in argument 0, but got {type(x).__name__}")
+    t = dtypes.promote([x.array for x in tensors])
+    return [x if x.dtype is t else x.to(t) for x in tensors]
+
+
+@public(method=False, aliases=("concat", "concatenate"))
+def cat(tensors, dim=0, *, out=None):
+    """Joins tensors along an existing dimension. Differentiable in all.
+
+    >>> import backlight as torch
+    >>> torch.cat([torch.ones(2), torch.zeros(1)])
+    tensor([1., 1., 0.])
+    """
+    tensors = _promoted(tensors, "cat")
+    for i, x in enumerate(tensors):
+        if not x.array.ndim:
+            raise RuntimeError(f"zero-dimensional tensor (at position {i}) cannot be concatenated")
+    first = next((x for x in tensors if x.array.shape != (0,)), tensors[0])
+    d = dimension(dim, first.array.ndim)
+    used = [x for x in tensors if x.array.shape != (0,)] or tensors
+    for i, x in enumerate(used):
+        if x.array.ndim != first.array.ndim:
+            raise RuntimeError(f"Tensors must have same number of dimensions: got {first.array.ndim} and {x.array.ndim}")
+        for k, (a, b) in enumerate(zip(first.array.shape, x.array.shape, strict=True)):
+            if a != b and k != d:
+                raise RuntimeError(f"Sizes of tensors must match except in dimension {d}. Expected size {a} but got size {b} "
+                                   f"for tensor number {i} in the list.")  # fmt: skip
+    result = _cat(used, d)
+    return result if out is None else write_out(out, result)
+
+
+@public(method=False)
+def stack(tensors, dim=0, *, out=None):
+    """Joins tensors of the same shape along a new dimension. Differentiable in all."""
+    tensors = _promoted(tensors, "stack")
+    for i, x in enumerate(tensors):
+        if x.array.shape != tensors[0].array.shape:
+            raise RuntimeError(f"stack expects each tensor to be equal size, but got {list(tensors[0].array.shape)} at entry 0 "
+                               f"and {list(x.array.shape)} at entry {i}")  # fmt: skip
+    result = _stack(tensors, dimension(dim, tensors[0].array.ndim + 1))
+    return result if out is None else write_out(out, result)
+
+
+def _pieces(x, lengths, dim):
+    ends = np.cumsum(lengths).tolist()
+    index = [slice(None)] * x.ndim
+    out = []
+    for end, length in zip(ends, lengths, strict=True):
+        index[dim] = slice(end - length, end)
+        out.append(x[tuple(index)])
+    return tuple(out)
+
+
+@twin(lambda g, shape, lengths, dim: np.concatenate(_filled(g, shape, lengths, dim), dim))
+def _unsplit(g, shape, lengths, dim):
+    kind = next(p.array.dtype for p in g if p is not None)
+    parts = [Tensor._from(np.zeros(shape[:dim] + (n,) + shape[dim + 1 :], kind)) if p is None else p
+             for p, n in zip(g, lengths, strict=True)]  # fmt: skip
+    return cat(parts, dim)
+
+
+def _filled(g, shape, lengths, dim):
+    kind = next(p.dtype for p in g if p is not None)
+    return [np.zeros(shape[:dim] + (n,) + shape[dim + 1 :], kind) if p is None else p
+            for p, n in zip(g, lengths, strict=True)]  # fmt: skip
+
+
+_split = op("split", _pieces, lambda g, input_shape, _out, lengths, dim: _unsplit(g, input_shape, lengths, dim),
+            outputs=-1, view=True)  # fmt: skip
+_split_with_sizes = op("split_with_sizes", _pieces,
+    lambda g, input_shape, _out, lengths, dim: _unsplit(g, input_shape, lengths, dim), outputs=-1, view=True)  # fmt: skip
+
+
+@public()
+def split(input, split_size_or_sections, dim=0):
+    """Views of the tensor, each `split_size` long in `dim` (the last may be shorter), or of the given lengths."""
+    d = dimension(dim, input.array.ndim)
+    if not input.array.ndim:
+        raise RuntimeError("split expects at least a 1-dimensional tensor")
+    n = input.array.shape[d]
+    if isinstance(split_size_or_sections, (tuple, list)):
+        return split_with_sizes(input, split_size_or_sections, dim)
+    step = split_size_or_sections
+    if step < 0:
+        raise RuntimeError(f"split expects split_size be non-negative, but got split_size={step}")
+    if step == 0:
+        if n:
+            raise RuntimeError("split_size can only be 0 if dimension size is 0, but got dimension size of " + str(n))
+        return _split(input, (0,), d)
+    return _split(input, tuple(min_(step, n - i) for i in range(0, n, step)) or (0,), d)
+
+
+min_ = builtins.min
+
+
+@public()
+def split_with_sizes(input, split_sizes, dim=0):
+    """Views of the tensor with the given lengths in `dim`."""
+    d = dimension(dim, input.array.ndim)
+    n = input.array.shape[d]
+    if builtins.sum(split_sizes) != n or builtins.any(s < 0 for s in split_sizes):
+        raise RuntimeError(f"split_with_sizes expects split_sizes to sum exactly to {n} (input tensor's size at dimension {d}), "
+                           f"but got split_sizes={list(split_sizes)}")  # fmt: skip
+    return _split_with_sizes(input, tuple(split_sizes), d)
+
+
+@public()
+def chunk(input, chunks, dim=0):
+    """Up to `chunks` views of equal length along `dim`."""
+    if chunks <= 0:
+        raise RuntimeError(f"chunk expects `chunks` to be greater than 0, got: {chunks}")
+    if not input.array.ndim:
+        raise RuntimeError("chunk expects at least a 1-dimensional tensor")
+    n = input.array.shape[dimension(dim, input.array.ndim)]
+    step = -(-n // chunks)
+    return split(input, step, dim) if step else split_with_sizes(input, (0,) * chunks, dim)
+
+
+@twin(lambda g, shape, dim: np.stack([np.zeros(shape[:dim] + shape[dim + 1 :], next(p.dtype for p in g if p is not None))
+                                     if p is None else p for p in g], dim))  # fmt: skip
+def _ununbind(g, shape, dim):
+    kind = next(p.array.dtype for p in g if p is not None)
+    zero = Tensor._from(np.zeros(shape[:dim] + shape[dim + 1 :], kind))
+    return stack([zero if p is None else p for p in g], dim)
+
+
+_unbind = op("unbind", lambda x, dim: tuple(x[(slice(None),) * dim + (i, ...)]
+                                            for i in range(x.shape[dim])),
+             lambda g, input_shape, _out, dim: _ununbind(g, input_shape, dim), outputs=-1, view=True)  # fmt: skip
+
+
+@public()
+def unbind(input, dim=0):
+    """A tuple of views, one for each index of `dim`."""
+    if not input.array.ndim:
+        raise RuntimeError("Dimension specified as 0 but tensor has no dimensions")
+    return _unbind(input, dimension(dim, input.array.ndim))
+
+
+def _iterate(self):
+    if not self.array.ndim:
+        raise TypeError("iteration over a 0-d tensor")
+    return iter(unbind(self))
+
+
+Tensor.__iter__ = _iterate
+
+
+# Grids
+
+
+@public(method=False)
+def meshgrid(*tensors, indexing=None):
+    """Grids of coordinates from vectors; indexing "ij" (default) or "xy". Differentiable."""
+    tensors = tensors[0] if len(tensors) == 1 and isinstance(tensors[0], (tuple, list)) else tensors
+    swap = indexing == "xy" and len(tensors) > 1
+    vectors = [tensors[1], tensors[0], *tensors[2:]] if swap else list(tensors)
+    shape = tuple(v.array.size for v in vectors)
+    grids = [expand(reshape(v, (1,) * i + (-1,) + (1,) * (len(shape) - i - 1)), shape) for i, v in enumerate(vectors)]
+    if swap:
+        grids = [transpose(x, 0, 1) for x in grids]
+        grids[0], grids[1] = grids[1], grids[0]
+    return tuple(grids)
+
+
+def _stacking(name, lift, dim):
+    def function(tensors):
+        return cat([lift(x) for x in tensors], dim(tensors) if callable(dim) else dim)
+
+    function.__doc__ = f"Joins tensors as numpy.{name} does. Differentiable."
+    return face(function, name=name, method=False)
+
+
+def atleast_1d(x):
+    return reshape(x, 1) if not x.array.ndim else x
+
+
+def atleast_2d(x):
+    return reshape(x, 1, 1) if not x.array.ndim else unsqueeze(x, 0) if x.array.ndim == 1 else x
+
+
+_stacking("hstack", atleast_1d, lambda tensors: 0 if tensors[0].array.ndim < 2 else 1)
+_stacking("vstack", atleast_2d, 0)
+_stacking("column_stack", lambda x: reshape(x, -1, 1) if x.array.ndim < 2 else x, 1)

@@ -1,0 +1,198 @@
+"""Comparisons, logic and bits: nothing here has a gradient. At the end, the operators of Tensor."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from .. import dtypes
+from ..op import face, op, public
+from ..tensor import Tensor
+from .pointwise import (
+    _add,
+    _pow_tensor,
+    _true_divide,
+    abs,
+    floor_divide,
+    mul,
+    neg,
+    positive,
+    pow,
+    reciprocal,
+    remainder,
+    rsub,
+    sub,
+)
+
+# Comparisons and logic: no gradient
+
+
+def _compare(name, ufunc, aliases=()):
+    function = op(name, ufunc_of_two(ufunc), None, None, promote="compare",
+                  doc=f"Elementwise {name} with broadcasting: a bool tensor.")  # fmt: skip
+    for alias in (name, *aliases):
+        face(function, name=alias, inplace=True)
+    return function
+
+
+def ufunc_of_two(ufunc):
+    def arrays(input, other):
+        return ufunc(input, other)
+
+    return arrays
+
+
+def ufunc_of_one(ufunc):
+    def arrays(input):
+        return ufunc(input)
+
+    return arrays
+
+
+eq = _compare("eq", np.equal)
+ne = _compare("ne", np.not_equal, ("not_equal",))
+lt = _compare("lt", np.less, ("less",))
+le = _compare("le", np.less_equal, ("less_equal",))
+gt = _compare("gt", np.greater, ("greater",))
+ge = _compare("ge", np.greater_equal, ("greater_equal",))
+logical_and = _compare("logical_and", np.logical_and)
+logical_or = _compare("logical_or", np.logical_or)
+logical_xor = _compare("logical_xor", np.logical_xor)
+
+
+def _bitwise(name, ufunc):
+    def arrays(input, other):
+        if input.dtype.kind not in "biu":
+            kind = dtypes.scalar_type_name(dtypes.from_array_type(input.dtype))
+            raise RuntimeError(f'"{name}_cpu" not implemented for \'{kind}\'')
+        return ufunc(input, other)
+
+    return face(op(name, arrays, None, None, promote="arith"), name=name, inplace=True)
+
+
+bitwise_and = _bitwise("bitwise_and", np.bitwise_and)
+bitwise_or = _bitwise("bitwise_or", np.bitwise_or)
+bitwise_xor = _bitwise("bitwise_xor", np.bitwise_xor)
+bitwise_left_shift = _bitwise("bitwise_left_shift", np.left_shift)
+bitwise_right_shift = _bitwise("bitwise_right_shift", np.right_shift)
+
+
+def _not_arrays(input):
+    if input.dtype.kind not in "biu":
+        raise TypeError("~ (operator.invert) is only implemented on integer and Boolean-type tensors")
+    return np.invert(input)
+
+
+bitwise_not = face(op("bitwise_not", _not_arrays, None, promote="keep"), name="bitwise_not", inplace=True)
+
+
+def _test(name, ufunc, doc):
+    return face(op(name, ufunc_of_one(ufunc), None, promote="keep", doc=doc), name=name)
+
+
+logical_not = face(op("logical_not", ufunc_of_one(np.logical_not), None, promote="keep"), name="logical_not", inplace=True)
+isnan = _test("isnan", np.isnan, "Whether each element is NaN.")
+isinf = _test("isinf", np.isinf, "Whether each element is infinite.")
+isfinite = _test("isfinite", np.isfinite, "Whether each element is finite.")
+signbit = _test("signbit", np.signbit, "Whether the sign bit is set.")
+isposinf = _test("isposinf", np.isposinf, "Whether each element is +inf.")
+isneginf = _test("isneginf", np.isneginf, "Whether each element is -inf.")
+
+
+@public()
+def isclose(input, other, rtol=1e-05, atol=1e-08, equal_nan=False):
+    """Whether |input - other| <= atol + rtol * |other|, elementwise."""
+    return Tensor._from(np.asarray(np.isclose(input.array, other.array, rtol, atol, equal_nan)))
+
+
+@public()
+def allclose(input, other, rtol=1e-05, atol=1e-08, equal_nan=False) -> bool:
+    """Whether all elements are close: see isclose."""
+    if input.dtype is not other.dtype:
+        raise RuntimeError(f"{scalar_name(input)} did not match {scalar_name(other)}")
+    return bool(np.allclose(input.array, other.array, rtol, atol, equal_nan))
+
+
+def scalar_name(tensor):
+    """The C++ name of a tensor's type, for error texts."""
+    return dtypes.scalar_type_name(tensor.dtype).lower()
+
+
+@public()
+def equal(input, other) -> bool:
+    """Whether both tensors have the same size and elements."""
+    return input.array.shape == other.array.shape and bool(np.array_equal(input.array, other.array))
+
+
+# Operators
+
+
+def _operator(function):
+    """The function for use as an operator: NotImplemented in place of TypeError lets Python try the other operand."""
+
+    def method(self, other):
+        if isinstance(other, (Tensor, float, int, complex, np.number, np.bool_)):
+            return function(self, other)
+        return NotImplemented
+
+    method.__name__ = function.__name__
+    return method
+
+
+def _reflected(function):
+    def method(self, other):
+        return function(other, self) if isinstance(other, (float, int, complex, np.number, np.bool_)) else NotImplemented
+
+    return method
+
+
+def _array_operator(function):
+    def method(self, other):
+        return function(self, other)
+
+    return method
+
+
+def _rpow(self, base):
+    """base ** self."""
+    if isinstance(base, Tensor):
+        return _pow_tensor(base, self)
+    t = dtypes.promote([self.array], [base])
+    return _pow_tensor(Tensor._from(np.array(base, t.array_type)), self)
+
+
+def _rdiv(self, other):
+    return reciprocal(self) * other if self.array.dtype.kind in "fV" else _true_divide(other, self)
+
+
+for _name, _function in (
+    ("__add__", _add), ("__radd__", _add), ("__mul__", mul), ("__rmul__", mul), ("__truediv__", _true_divide),
+):  # fmt: skip
+    setattr(Tensor, _name, _function)  # bare primitives: one Python frame per operation
+Tensor.__sub__ = _operator(sub)
+Tensor.__rsub__ = _operator(rsub)
+Tensor.__rtruediv__ = Tensor.__rdiv__ = _operator(_rdiv)
+Tensor.__floordiv__ = _operator(floor_divide)
+Tensor.__rfloordiv__ = _reflected(floor_divide)
+Tensor.__mod__ = _operator(remainder)
+Tensor.__rmod__ = _reflected(remainder)
+Tensor.__pow__ = _operator(pow)
+Tensor.__rpow__ = _operator(_rpow)
+Tensor.__neg__ = neg
+Tensor.__pos__ = positive
+Tensor.__abs__ = abs
+Tensor.__invert__ = bitwise_not
+for _name, _function in (("eq", eq), ("ne", ne), ("lt", lt), ("le", le), ("gt", gt), ("ge", ge)):
+    setattr(Tensor, f"__{_name}__", _operator(_function))
+for _name, _function in (
+    ("and", bitwise_and), ("or", bitwise_or), ("xor", bitwise_xor), ("lshift", bitwise_left_shift),
+    ("rshift", bitwise_right_shift),
+):  # fmt: skip
+    setattr(Tensor, f"__{_name}__", _operator(_function))
+    setattr(Tensor, f"__r{_name}__", _reflected(_function))
+for _name in ("add", "sub", "mul", "pow", "and", "or", "xor", "lshift", "rshift"):
+    _target = {"and": "bitwise_and", "or": "bitwise_or", "xor": "bitwise_xor", "lshift": "bitwise_left_shift",
+               "rshift": "bitwise_right_shift"}.get(_name, _name)  # fmt: skip
+    setattr(Tensor, f"__i{_name}__", getattr(Tensor, _target + "_"))
+Tensor.__itruediv__ = Tensor.div_
+Tensor.__ifloordiv__ = Tensor.floor_divide_
+Tensor.__imod__ = Tensor.remainder_

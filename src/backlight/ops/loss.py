@@ -1,0 +1,472 @@
+"""Loss functions of `nn.functional`, and the distances they use."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from .. import dtypes
+from ..op import binary, check_broadcast, op, public, twin, write_out
+from ..tensor import Tensor
+from .activation import functional, logsigmoid, softplus
+from .cast import to
+from .gather import _index_select
+from .linalg import vector_norm
+from .pointwise import clamp, exp, log, masked_fill, minimum, sgn, sigmoid, where, where_zero
+from .reduce import log_softmax, mean, sum
+from .shape import expand, reshape
+
+
+def _reduction(size_average, reduce, reduction):
+    if size_average is not None or reduce is not None:
+        import warnings
+
+        reduce = True if reduce is None else reduce
+        size_average = True if size_average is None else size_average
+        reduction = "mean" if size_average and reduce else "sum" if reduce else "none"
+        warnings.warn(f"size_average and reduce args will be deprecated, please use reduction='{reduction}' instead.", stacklevel=3)
+    return _check_reduction(reduction)
+
+
+def _check_reduction(reduction):
+    if reduction not in ("none", "mean", "sum"):
+        raise ValueError(f"{reduction} is not a valid value for reduction")
+    return reduction
+
+
+def _reduced(loss, reduction):
+    return mean(loss) if reduction == "mean" else sum(loss) if reduction == "sum" else loss
+
+
+def _mean_scale(reduction, count):
+    return 1.0 / count if reduction == "mean" and count else float("nan") if reduction == "mean" else 1.0
+
+
+def count_of(x):
+    total = 1
+    for n in x.shape:
+        total *= n
+    return total
+
+
+def _broadcast_pair(input, target):
+    if input.array.shape != target.array.shape:
+        import warnings
+
+        warnings.warn(
+            f"Using a target size ({target.shape}) that is different to the input size ({input.shape}). This will likely lead "
+            "to incorrect results due to broadcasting. Please ensure they have the same size.",
+            stacklevel=3,
+        )
+        shape = np.broadcast_shapes(input.array.shape, target.array.shape) if _broadcasts(input, target) else None
+        if shape is None:
+            check_broadcast(input.array.shape, target.array.shape)
+        input, target = expand(input, shape), expand(target, shape)
+    t = dtypes.promote([input.array, target.array])
+    return to(input, t), to(target, t)
+
+
+def _broadcasts(a, b):
+    try:
+        np.broadcast_shapes(a.array.shape, b.array.shape)
+    except ValueError:
+        return False
+    return True
+
+
+def _loss_arrays(loss):
+    def arrays(x, target, reduction, parameter):
+        values = loss(x - target, parameter)
+        return values if reduction == "none" else np.add.reduce(values, None) * x.dtype.type(_mean_scale(reduction, values.size))
+
+    return arrays
+
+
+_mse = op("mse_loss", lambda x, target, reduction: _loss_arrays(lambda d, _p: d * d)(x, target, reduction, None),
+    lambda g, input, target, _out, reduction: g * (input - target) * (2.0 * _mean_scale(reduction, count_of(input))),
+    lambda g, input, target, _out, reduction: g * (target - input) * (2.0 * _mean_scale(reduction, count_of(input))))  # fmt: skip
+
+
+def _huber_arrays(d, delta):
+    size = np.abs(d)
+    return np.where(size <= delta, d.dtype.type(0.5) * d * d, d.dtype.type(delta) * (size - d.dtype.type(0.5 * delta)))
+
+
+def _smooth_arrays(d, beta):
+    if beta == 0:
+        return np.abs(d)
+    size = np.abs(d)
+    return np.where(size < beta, d.dtype.type(0.5 / beta) * d * d, size - d.dtype.type(0.5 * beta))
+
+
+_huber = op("huber_loss", _loss_arrays(_huber_arrays),
+    lambda g, input, target, _out, reduction, delta: g * clamp(input - target, -delta, delta) * _mean_scale(reduction, count_of(input)),
+    lambda g, input, target, _out, reduction, delta: g * clamp(target - input, -delta, delta) * _mean_scale(reduction, count_of(input)))  # fmt: skip
+_smooth_l1 = op("smooth_l1_loss", _loss_arrays(_smooth_arrays),
+    lambda g, input, target, _out, reduction, beta: g * smooth_slope(input - target, beta) * _mean_scale(reduction, count_of(input)),
+    lambda g, input, target, _out, reduction, beta: g * smooth_slope(target - input, beta) * _mean_scale(reduction, count_of(input)))  # fmt: skip
+
+
+@twin(lambda d, beta: np.sign(d) if beta == 0 else np.clip(d / beta, -1, 1))
+def smooth_slope(d, beta):
+    """The derivative of smooth_l1."""
+    return sgn(d) if beta == 0 else clamp(d / beta, -1, 1)
+
+
+clamp.arrays = lambda x, min=None, max=None: np.clip(x, min, max)
+
+
+@public(**functional)
+def mse_loss(input, target, size_average=None, reduce=None, reduction="mean", weight=None):
+    """The squared error, averaged (or summed, or elementwise). Differentiable in both."""
+    reduction = _reduction(size_average, reduce, reduction)
+    input, target = _broadcast_pair(input, target)
+    if weight is not None:
+        return _reduced(weight * _mse(input, target, "none"), "sum" if reduction == "sum" else "none") if reduction != "mean" else \
+            sum(weight * _mse(input, target, "none")) / sum(weight)  # fmt: skip
+    return _mse(input, target, reduction)
+
+
+@public(**functional)
+def l1_loss(input, target, size_average=None, reduce=None, reduction="mean", weight=None):
+    """The absolute error, averaged (or summed, or elementwise). Differentiable in both."""
+    reduction = _reduction(size_average, reduce, reduction)
+    input, target = _broadcast_pair(input, target)
+    loss = (input - target).abs()
+    if weight is not None:
+        loss = loss * weight
+        if reduction == "mean":
+            return sum(loss) / sum(weight)
+    return _reduced(loss, reduction)
+
+
+@public(**functional)
+def smooth_l1_loss(input, target, size_average=None, reduce=None, reduction="mean", beta=1.0):
+    """Squared below beta, absolute above (Girshick 2015). Differentiable in both."""
+    reduction = _reduction(size_average, reduce, reduction)
+    if beta < 0:
+        raise RuntimeError("smooth_l1_loss does not support negative values for beta.")
+    input, target = _broadcast_pair(input, target)
+    return _smooth_l1(input, target, reduction, beta)
+
+
+@public(**functional)
+def huber_loss(input, target, reduction="mean", delta=1.0, weight=None):
+    """Squared below delta, linear above (Huber 1964). Differentiable in both."""
+    _check_reduction(reduction)
+    if delta <= 0:
+        raise RuntimeError("huber_loss does not support non-positive values for delta.")
+    input, target = _broadcast_pair(input, target)
+    if weight is None:
+        return _huber(input, target, reduction, delta)
+    loss = _huber(input, target, "none", delta) * weight
+    return sum(loss) / sum(weight) if reduction == "mean" else _reduced(loss, reduction)
+
+
+# Negative log likelihood: input (N, C, *D), target (N, *D)
+
+
+def _picked(x, target):
+    """x[n, target[n, d], d] and the mask of valid targets."""
+    return np.take_along_axis(x, np.expand_dims(target, 1), 1).squeeze(1)
+
+
+def _nll_arrays(x, target, weight, reduction, ignore):
+    valid = target != ignore
+    safe = np.where(valid, target, 0)
+    w = np.ones(target.shape, x.dtype) if weight is None else weight[safe]
+    w = w * valid
+    loss = -_picked(x, safe) * w if x.size else np.zeros(target.shape, x.dtype)
+    loss = np.where(valid, loss, loss.dtype.type(0))
+    if reduction == "none":
+        return loss
+    total = np.add.reduce(loss, None)
+    return total if reduction == "sum" else total / np.add.reduce(w, None)
+
+
+def _nll_gradient_arrays(g, shape, target, weight, reduction, ignore):
+    valid = target != ignore
+    safe = np.where(valid, target, 0)
+    w = valid.astype(g.dtype) if weight is None else weight[safe] * valid
+    w = w.astype(g.dtype, copy=False)
+    if reduction == "mean":
+        w = w / np.add.reduce(w, None)
+    out = np.zeros(shape, g.dtype)
+    if out.size:
+        np.put_along_axis(out, np.expand_dims(safe, 1), np.expand_dims(-w * g, 1), 1)
+    return out
+
+
+_nll = op("nll_loss", _nll_arrays,
+    lambda g, input_shape, target, weight, _out, reduction, ignore: nll_gradient(g, target, weight, input_shape, reduction, ignore),
+    None, None, promote="keep", optional=("weight",))  # fmt: skip
+nll_gradient = op("nll_gradient", lambda g, target, weight, shape, reduction, ignore:
+        _nll_gradient_arrays(g, shape, target, weight, reduction, ignore),
+    lambda g, _input, target, weight, _out, _shape, reduction, ignore: nll_back(g, target, weight, reduction, ignore),
+    None, None, promote="keep", optional=("weight",))  # fmt: skip
+
+
+@twin(lambda g, target, weight, reduction, ignore: _nll_arrays(g, target, weight, reduction, ignore))
+def nll_back(g, target, weight, reduction, ignore):
+    """The loss is linear in its input, so the gradient of its gradient is the loss itself."""
+    return _nll(g, target, weight, reduction, ignore)
+
+
+@public(**functional)
+def nll_loss(input, target, weight=None, size_average=None, ignore_index=-100, reduce=None, reduction="mean"):
+    """-input[n, target[n]], weighted by class and averaged over the weights. (N, C, *), (N, *) -> (). Differentiable."""
+    reduction = _reduction(size_average, reduce, reduction)
+    x = input.array
+    if x.ndim < 1:
+        raise ValueError(f"Expected 1 or more dimensions (got {x.ndim})")
+    if target.dtype is dtypes.uint8:
+        target = to(target, dtypes.int64)
+    if target.dtype is not dtypes.int64:
+        raise RuntimeError(f"expected scalar type Long but found {dtypes.scalar_type_name(target.dtype)}")
+    if x.ndim == 1:
+        if target.array.ndim > 1:
+            raise RuntimeError("0D or 1D target tensor expected, multi-target not supported")
+        result = nll_loss(reshape(input, 1, -1), reshape(target, 1), weight, ignore_index=ignore_index, reduction=reduction)
+        return reshape(result, target.array.shape) if reduction == "none" else result
+    if x.ndim == 2 and target.array.ndim != 1:
+        raise RuntimeError("0D or 1D target tensor expected, multi-target not supported")
+    if x.shape[0] != target.array.shape[0]:
+        raise ValueError(f"Expected input batch_size ({x.shape[0]}) to match target batch_size ({target.array.shape[0]}).")
+    if x.shape[2:] != target.array.shape[1:]:
+        raise RuntimeError(f"Expected target size {[x.shape[0], *x.shape[2:]]}, got {list(target.array.shape)}")
+    classes = x.shape[1]
+    if weight is not None and weight.array.shape != (classes,):
+        raise RuntimeError(f"weight tensor should be defined either for all {classes} classes or no classes but got weight tensor of "
+                           f"shape: {list(weight.array.shape)}")  # fmt: skip
+    t = target.array
+    wrong = (t != ignore_index) & ((t < 0) | (t >= classes))
+    if wrong.any():
+        raise IndexError(f"Target {t[wrong].reshape(-1)[0]} is out of bounds.")
+    return _nll(input, target, weight, reduction, ignore_index)
+
+
+@public(**functional)
+def cross_entropy(input, target, weight=None, size_average=None, ignore_index=-100, reduce=None, reduction="mean", label_smoothing=0.0):
+    """nll_loss of log_softmax(input). target: class indices (N, *) or probabilities (N, C, *). Differentiable.
+
+    >>> import backlight as torch
+    >>> torch.nn.functional.cross_entropy(torch.zeros(2, 4), torch.tensor([0, 3]))
+    tensor(1.3863)
+    """
+    reduction = _reduction(size_average, reduce, reduction)
+    if not 0 <= label_smoothing <= 1:
+        raise RuntimeError(f"label_smoothing must be between 0.0 and 1.0. Got: {label_smoothing}")
+    dim = 0 if input.array.ndim == 1 else 1
+    if target.dtype.is_floating_point:
+        if input.array.shape != target.array.shape:
+            raise RuntimeError(f"expected scalar type Long but found {dtypes.scalar_type_name(target.dtype)}")
+        return _soft_cross_entropy(log_softmax(input, dim), target, weight, reduction, label_smoothing, dim)
+    scores = log_softmax(input, dim)
+    if not label_smoothing:
+        return nll_loss(scores, target, weight, ignore_index=ignore_index, reduction=reduction)
+    hard = nll_loss(scores, target, weight, ignore_index=ignore_index, reduction=reduction)
+    classes = input.array.shape[dim]
+    shape = [1] * input.array.ndim
+    shape[dim] = -1
+    smooth = -sum(scores if weight is None else scores * reshape(weight, shape), dim)
+    ignored = Tensor._from(target.array == ignore_index)
+    smooth = masked_fill(smooth, ignored, 0)
+    if reduction == "mean":
+        if weight is None:
+            smooth = sum(smooth) / float((~ignored.array).sum())
+        else:
+            safe = np.where(ignored.array, 0, target.array)
+            smooth = sum(smooth) / sum(masked_fill(reshape(_index_select(weight, Tensor._from(safe.reshape(-1)), 0), safe.shape), ignored, 0))
+    elif reduction == "sum":
+        smooth = sum(smooth)
+    return (1 - label_smoothing) * hard + label_smoothing / classes * smooth
+
+
+def _soft_cross_entropy(scores, target, weight, reduction, label_smoothing, dim):
+    classes = scores.array.shape[dim]
+    if label_smoothing:
+        target = target * (1 - label_smoothing) + label_smoothing / classes
+    product = scores * target
+    if weight is not None:
+        shape = [1] * scores.array.ndim
+        shape[dim] = -1
+        product = product * reshape(weight, shape)
+    if reduction == "none":
+        return -sum(product, dim)
+    batch = scores.array.size // classes if classes else 0
+    return -sum(product) / batch if reduction == "mean" else -sum(product)
+
+
+@public(**functional)
+def kl_div(input, target, size_average=None, reduce=None, reduction="mean", log_target=False):
+    """target * (log(target) - input), elementwise or reduced ("batchmean" divides by the batch). Differentiable."""
+    if reduction == "batchmean":
+        return kl_div(input, target, reduction="sum", log_target=log_target) / input.array.shape[0]
+    reduction = _reduction(size_average, reduce, reduction)
+    loss = exp(target) * (target - input) if log_target else xlogy(target, target) - target * input
+    return _reduced(loss, reduction)
+
+
+xlogy = binary("xlogy", lambda x, y: np.where((x == 0) & ~np.isnan(y), x.dtype.type(0), x * np.log(np.where(x == 0, np.ones((), y.dtype), y))),
+    lambda g, input, other, _out: where_zero((input == 0) & (other <= 0), g * log(other)),
+    lambda g, input, other, _out: g * (input / other),
+    promote="float", doc="input * log(other), 0 where input is 0. Differentiable in both.")  # fmt: skip
+
+
+def _bce_arrays(x, target):
+    a = np.maximum(np.log(x), -100)
+    b = np.maximum(np.log1p(-x), -100)
+    return (target - 1) * b - target * a
+
+
+_bce = op("binary_cross_entropy", _bce_arrays,
+    lambda g, input, target, _out: g * (input - target) / clamp((1 - input) * input, 1e-12),
+    lambda g, input, _target, _out: g * (log(1 - input) - log(input)))  # fmt: skip
+
+
+@public(**functional)
+def binary_cross_entropy(input, target, weight=None, size_average=None, reduce=None, reduction="mean"):
+    """-(t log p + (1 - t) log(1 - p)) with logarithms limited to -100. p = input in [0, 1]. Differentiable in both."""
+    reduction = _reduction(size_average, reduce, reduction)
+    if input.array.shape != target.array.shape:
+        raise ValueError(f"Using a target size ({target.shape}) that is different to the input size ({input.shape}) is deprecated. "
+                         "Please ensure they have the same size.")  # fmt: skip
+    if input.array.size and (input.array.min() < 0 or input.array.max() > 1):
+        raise RuntimeError("all elements of input should be between 0 and 1")
+    if input.dtype is not target.dtype:
+        raise RuntimeError(f"Found dtype {dtypes.scalar_type_name(target.dtype)} but expected {dtypes.scalar_type_name(input.dtype)}")
+    loss = _bce(input, target)
+    return _reduced(loss if weight is None else loss * weight, reduction)
+
+
+_bce_logits = op("binary_cross_entropy_with_logits",
+    lambda x, target: np.maximum(x, 0) - x * target + np.log1p(np.exp(-np.abs(x))),
+    lambda g, input, target, _out: g * (sigmoid(input) - target),
+    lambda g, input, _target, _out: -g * input)  # fmt: skip
+
+
+@public(**functional)
+def binary_cross_entropy_with_logits(input, target, weight=None, size_average=None, reduce=None, reduction="mean", pos_weight=None):
+    """binary_cross_entropy of sigmoid(input), without overflow. Differentiable in both."""
+    reduction = _reduction(size_average, reduce, reduction)
+    if input.array.shape != target.array.shape:
+        raise ValueError(f"Target size ({target.shape}) must be the same as input size ({input.shape})")
+    t = dtypes.promote([input.array, target.array])
+    input, target = to(input, t), to(target, t)
+    if pos_weight is None:
+        loss = _bce_logits(input, target)
+    else:
+        loss = (1 - target) * input - (1 + (pos_weight - 1) * target) * logsigmoid(input)
+    return _reduced(loss if weight is None else loss * weight, reduction)
+
+
+@public(**functional)
+def hinge_embedding_loss(input, target, margin=1.0, size_average=None, reduce=None, reduction="mean"):
+    """input where target is 1, max(0, margin - input) where it is -1. Differentiable."""
+    reduction = _reduction(size_average, reduce, reduction)
+    near = where(target == -1, 0.0 * input, input)
+    far = where(target == 1, 0.0 * input, clamp(margin - input, min=0))
+    return _reduced(near + far, reduction)
+
+
+@public(**functional)
+def margin_ranking_loss(input1, input2, target, margin=0, size_average=None, reduce=None, reduction="mean"):
+    """max(0, -target * (input1 - input2) + margin). Differentiable."""
+    reduction = _reduction(size_average, reduce, reduction)
+    return _reduced(clamp(-target * (input1 - input2) + margin, min=0), reduction)
+
+
+@public(**functional)
+def soft_margin_loss(input, target, size_average=None, reduce=None, reduction="mean"):
+    """log(1 + exp(-target * input)). Differentiable."""
+    reduction = _reduction(size_average, reduce, reduction)
+    return _reduced(softplus(-target * input, 1, 1e30), reduction)
+
+
+@public(**functional)
+def poisson_nll_loss(input, target, log_input=True, full=False, size_average=None, eps=1e-8, reduce=None, reduction="mean"):
+    """The negative log likelihood of counts. Differentiable."""
+    reduction = _reduction(size_average, reduce, reduction)
+    loss = exp(input) - target * input if log_input else input - target * log(input + eps)
+    if full:
+        stirling = target * log(target) - target + 0.5 * log(2 * math.pi * target)
+        loss = loss + masked_fill(stirling, target <= 1, 0)
+    return _reduced(loss, reduction)
+
+
+@public(**functional)
+def gaussian_nll_loss(input, target, var, full=False, eps=1e-6, reduction="mean"):
+    """The negative log likelihood of normal variables with mean `input` and variance `var`. Differentiable."""
+    _check_reduction(reduction)
+    if not isinstance(var, Tensor):
+        var = Tensor._from(np.full(input.array.shape, var, input.array.dtype))
+    if (var.array < 0).any():
+        raise ValueError("var has negative entry/entries")
+    if var.array.shape != input.array.shape:
+        var = reshape(var, (*var.array.shape, 1)) if input.array.shape[:-1] == var.array.shape else var
+    clamped = masked_fill(var, var < eps, eps)
+    loss = 0.5 * (log(clamped) + (input - target) ** 2 / clamped)
+    if full:
+        loss = loss + 0.5 * math.log(2 * math.pi)
+    return _reduced(loss, reduction)
+
+
+@public(method=False)
+def cosine_similarity(x1, x2, dim=1, eps=1e-8):
+    """The cosine of the angle between vectors along `dim`. Differentiable in both."""
+    t = dtypes.promote([x1.array, x2.array])
+    x1, x2 = to(x1, t), to(x2, t)
+    n1, n2 = vector_norm(x1, 2, dim, True), vector_norm(x2, 2, dim, True)
+    return sum((x1 / clamp(n1, min=eps)) * (x2 / clamp(n2, min=eps)), dim)
+
+
+public(name="cosine_similarity", **functional)(cosine_similarity)
+
+
+@public(**functional)
+def cosine_embedding_loss(input1, input2, target, margin=0, size_average=None, reduce=None, reduction="mean"):
+    """1 - cos where target is 1, max(0, cos - margin) where it is -1. Differentiable."""
+    reduction = _reduction(size_average, reduce, reduction)
+    cos = cosine_similarity(input1, input2, input1.array.ndim - 1)
+    zero = cos * 0
+    return _reduced(where(target == 1, 1 - cos, zero) + where(target == -1, clamp(cos - margin, min=0), zero), reduction)
+
+
+@public(**functional)
+def pairwise_distance(x1, x2, p=2.0, eps=1e-6, keepdim=False):
+    """The p-norm of x1 - x2 + eps along the last dimension. Differentiable."""
+    return vector_norm(x1 - x2 + eps, p, -1, keepdim)
+
+
+@public(**functional)
+def triplet_margin_loss(anchor, positive, negative, margin=1.0, p=2, eps=1e-6, swap=False, size_average=None, reduce=None, reduction="mean"):
+    """max(0, d(anchor, positive) - d(anchor, negative) + margin). Differentiable."""
+    reduction = _reduction(size_average, reduce, reduction)
+    near, far = pairwise_distance(anchor, positive, p, eps), pairwise_distance(anchor, negative, p, eps)
+    if swap:
+        far = minimum(far, pairwise_distance(positive, negative, p, eps))
+    return _reduced(clamp(margin + near - far, min=0), reduction)
+
+
+@public(**functional)
+def multi_margin_loss(input, target, p=1, margin=1.0, weight=None, size_average=None, reduce=None, reduction="mean"):
+    """sum over i != t of max(0, margin - x[t] + x[i])^p / C. Differentiable."""
+    reduction = _reduction(size_average, reduce, reduction)
+    single = input.array.ndim < 2
+    x, t = (reshape(input, 1, -1), reshape(target, 1)) if single else (input, target)
+    right = x.gather(1, reshape(t, -1, 1))
+    z = clamp(margin - right + x, min=0)
+    z = z if p == 1 else z * z
+    if weight is not None:
+        z = z * reshape(_index_select(weight, t, 0), -1, 1)
+    mask = np.arange(x.array.shape[1])[None] == t.array[:, None]
+    loss = sum(masked_fill(z, Tensor._from(mask), 0), 1) / x.array.shape[1]
+    return _reduced(reshape(loss, ()) if single and reduction == "none" else loss, reduction)
+
+
+@public(**functional)
+def normalize(input, p=2.0, dim=1, eps=1e-12, out=None):
+    """input divided by its p-norm along `dim` (at least eps). Differentiable."""
+    result = input / clamp(vector_norm(input, p, dim, True), min=eps).expand_as(input)
+    return result if out is None else write_out(out, result)

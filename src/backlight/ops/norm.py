@@ -1,0 +1,280 @@
+"""Normalisation layers of `nn.functional`: batch, layer, group, instance, RMS and local response norm."""
+
+from __future__ import annotations
+
+import builtins
+
+import numpy as np
+
+from .. import dtypes, engine
+from ..op import op, public, twin
+from ..tensor import Tensor
+from ..views import bump
+from .activation import functional
+from .arrange import pad
+from .reduce import mean, sum
+from .shape import reshape, sum_to_size
+
+
+def _moments_of(x, dims):
+    mean_ = np.add.reduce(x, dims, keepdims=True) / x.dtype.type(_size(x.shape, dims))
+    centred = x - mean_
+    return mean_, centred, np.add.reduce(centred * centred, dims, keepdims=True) / x.dtype.type(_size(x.shape, dims))
+
+
+def _size(shape, dims):
+    total = 1
+    for d in dims:
+        total *= shape[d]
+    return total
+
+
+def _normalized(x, dims, eps):
+    _mean, centred, variance = _moments_of(x, dims)
+    scale = 1 / np.sqrt(variance + x.dtype.type(eps))
+    return centred * scale, scale
+
+
+def _affine_arrays(x, weight, bias, dims, shape, eps):
+    y, _scale = _normalized(x, dims, eps)
+    if weight is not None:
+        y *= weight.reshape(shape)
+    if bias is not None:
+        y += bias.reshape(shape)
+    return y
+
+
+def _affine_gradient_arrays(g, x, weight, bias_shape, dims, shape, eps):
+    y, scale = _normalized(x, dims, eps)
+    inner = g if weight is None else g * weight.reshape(shape)
+    n = x.dtype.type(_size(x.shape, dims))
+    mean_g = np.add.reduce(inner, dims, keepdims=True) / n
+    mean_gy = np.add.reduce(inner * y, dims, keepdims=True) / n
+    gx = (inner - mean_g - y * mean_gy) * scale
+    gw = None if weight is None else engine.sum_to(g * y, shape).reshape(weight.shape)
+    gb = None if bias_shape is None else engine.sum_to(g, shape).reshape(bias_shape)
+    return gx, gw, gb
+
+
+@twin(_affine_gradient_arrays)
+def affine_gradient(g, x, weight, bias_shape, dims, shape, eps):
+    """Gradients of normalise-then-scale (x over dims; weight and bias seen in `shape`), as operations."""
+    centred = x - mean(x, dims, True)
+    scale = (mean(centred * centred, dims, True) + eps).rsqrt()
+    y = centred * scale
+    inner = g if weight is None else g * reshape(weight, shape)
+    gx = (inner - mean(inner, dims, True) - y * mean(inner * y, dims, True)) * scale
+    gw = None if weight is None else reshape(sum_to_size(g * y, shape), weight.array.shape)
+    gb = None if bias_shape is None else reshape(sum_to_size(g, shape), bias_shape)
+    return gx, gw, gb
+
+
+_layer_norm = op("native_layer_norm", _affine_arrays,
+    joint=lambda g, input, weight, bias_shape, _out, dims, shape, eps: affine_gradient(g, input, weight, bias_shape, dims, shape, eps),
+    optional=("weight", "bias"))  # fmt: skip
+_batch_norm_train = op("native_batch_norm", _affine_arrays,
+    joint=lambda g, input, weight, bias_shape, _out, dims, shape, eps: affine_gradient(g, input, weight, bias_shape, dims, shape, eps),
+    optional=("weight", "bias"))  # fmt: skip
+_group_norm = op("native_group_norm",
+    lambda x, weight, bias, groups, eps: _group_arrays(x, weight, bias, groups, eps),
+    joint=lambda g, input, weight, bias_shape, _out, groups, eps: group_gradient(g, input, weight, bias_shape, groups, eps),
+    optional=("weight", "bias"))  # fmt: skip
+
+
+def _channel_shape(ndim):
+    return (1, -1) + (1,) * (ndim - 2)
+
+
+def _group_arrays(x, weight, bias, groups, eps):
+    y, _scale = _normalized(x.reshape(x.shape[0], groups, -1), (2,), eps)
+    y = y.reshape(x.shape)
+    if weight is not None:
+        y = y * weight.reshape(_channel_shape(x.ndim))
+    return y if bias is None else y + bias.reshape(_channel_shape(x.ndim))
+
+
+def _group_gradient_arrays(g, x, weight, bias_shape, groups, eps):
+    inner = g if weight is None else g * weight.reshape(_channel_shape(x.ndim))
+    flat = (x.shape[0], groups, -1)
+    gx = _affine_gradient_arrays(inner.reshape(flat), x.reshape(flat), None, None, (2,), None, eps)[0].reshape(x.shape)
+    rest = (0, *range(2, x.ndim))
+    gw = None
+    if weight is not None:
+        y, _scale = _normalized(x.reshape(flat), (2,), eps)
+        gw = np.add.reduce(g * y.reshape(x.shape), rest)
+    return gx, gw, None if bias_shape is None else np.add.reduce(g, rest)
+
+
+@twin(_group_gradient_arrays)
+def group_gradient(g, x, weight, bias_shape, groups, eps):
+    """Gradients of group_norm, as operations."""
+    shape = x.array.shape
+    inner = g if weight is None else g * reshape(weight, _channel_shape(len(shape)))
+    flat = (shape[0], groups, -1)
+    xs = reshape(x, flat)
+    gx = reshape(affine_gradient(reshape(inner, flat), xs, None, None, (2,), None, eps)[0], shape)
+    rest = (0, *range(2, len(shape)))
+    gw = None
+    if weight is not None:
+        centred = xs - mean(xs, 2, True)
+        y = reshape(centred * (mean(centred * centred, 2, True) + eps).rsqrt(), shape)
+        gw = sum(g * y, rest)
+    return gx, gw, None if bias_shape is None else sum(g, rest)
+
+
+@public(method=False)
+def layer_norm(input, normalized_shape, weight=None, bias=None, eps=1e-5, cudnn_enable=True):
+    """Zero mean and unit variance over the last dimensions, then weight and bias. Differentiable in all.
+
+    (*, *normalized_shape) -> the same (Ba et al. 2016).
+    """
+    del cudnn_enable
+    shape = (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
+    x = input.array
+    if not shape:
+        raise RuntimeError("Expected normalized_shape to be at least 1-dimensional, i.e., containing at least one element, but got "
+                           "normalized_shape = []")  # fmt: skip
+    for name, v in (("weight", weight), ("bias", bias)):
+        if v is not None and v.array.shape != shape:
+            raise RuntimeError(f"Expected {name} to be of same shape as normalized_shape, but got {name} of shape "
+                               f"{list(v.array.shape)} and normalized_shape = {list(shape)}")  # fmt: skip
+    if x.shape[x.ndim - len(shape) :] != shape:
+        raise RuntimeError(f"Given normalized_shape={list(shape)}, expected input with shape [*, {', '.join(map(str, shape))}], but got "
+                           f"input of size{list(x.shape)}")  # fmt: skip
+    dims = tuple(range(x.ndim - len(shape), x.ndim))
+    return _layer_norm(input, weight, bias, dims, (1,) * (x.ndim - len(shape)) + shape, eps)
+
+
+public(name="layer_norm", **functional)(layer_norm)
+
+
+@public(method=False)
+def group_norm(input, num_groups, weight=None, bias=None, eps=1e-5, cudnn_enabled=True):
+    """Zero mean and unit variance over groups of channels, then weight and bias per channel. Differentiable in all."""
+    del cudnn_enabled
+    channels = input.array.shape[1]
+    if channels % num_groups:
+        raise RuntimeError(f"Expected number of channels in input to be divisible by num_groups, but got input of shape "
+                           f"{list(input.array.shape)} and num_groups={num_groups}")  # fmt: skip
+    if not input.array.size:
+        return input * 1
+    return _group_norm(input, weight, bias, num_groups, eps)
+
+
+public(name="group_norm", **functional)(group_norm)
+
+
+@public(method=False)
+def rms_norm(input, normalized_shape, weight=None, eps=None):
+    """input / sqrt(mean(input^2) + eps) over the last dimensions, times weight. Differentiable (Zhang and Sennrich 2019)."""
+    shape = (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
+    if input.array.shape[input.array.ndim - len(shape) :] != shape:
+        raise RuntimeError(f"Given normalized_shape={list(shape)}, expected input with shape [*, {', '.join(map(str, shape))}], but got "
+                           f"input of size{list(input.array.shape)}")  # fmt: skip
+    dims = tuple(range(input.array.ndim - len(shape), input.array.ndim))
+    eps = dtypes.finfo(input.dtype).eps if eps is None else eps
+    result = input * (mean(input**2, dims, True) + eps).rsqrt()
+    return result if weight is None else result * weight
+
+
+public(name="rms_norm", **functional)(rms_norm)
+
+
+@public(method=False)
+def batch_norm(input, running_mean, running_var, weight=None, bias=None, training=False, momentum=0.1, eps=1e-5):
+    """Zero mean and unit variance per channel (dimension 1), then weight and bias. Differentiable in all.
+
+    training: uses the batch's statistics and moves the running ones; else uses the running ones (Ioffe, Szegedy 2015).
+    """
+    x = input.array
+    if x.ndim < 2:
+        if x.size:
+            raise RuntimeError(f"batch_norm expects an input with at least 2 dimensions, got {list(x.shape)}")
+        return input * 1
+    if training:
+        count = x.size // x.shape[1] if x.shape[1] else 0
+        if count == 1:
+            raise ValueError(f"Expected more than 1 value per channel when training, got input size {input.shape}")
+    elif running_mean is None or running_var is None:
+        raise RuntimeError("running_mean must be defined in evaluation mode")
+    channels = x.shape[1]
+    for name, v in (("running_mean", running_mean), ("running_var", running_var), ("weight", weight), ("bias", bias)):
+        if v is not None and v.array.size != channels:
+            raise RuntimeError(f"{name} should contain {channels} elements not {v.array.size}")
+    dims = (0, *range(2, x.ndim))
+    shape = (1, channels) + (1,) * (x.ndim - 2)
+    if training:
+        if running_mean is not None and x.size:
+            mean_, _centred, variance = _moments_of(x, dims)
+            n = _size(x.shape, dims)
+            for running, new in ((running_mean, mean_), (running_var, variance * (n / builtins.max(n - 1, 1)))):
+                running.array *= running.array.dtype.type(1 - momentum)
+                running.array += (momentum * new.reshape(-1)).astype(running.array.dtype)
+                bump(running)
+        if not x.size:
+            return input * 1
+        return _batch_norm_train(input, weight, bias, dims, shape, eps)
+    scale = Tensor._from((1 / np.sqrt(running_var.array + running_var.array.dtype.type(eps))).reshape(shape))
+    return _batch_norm_eval(input, weight, bias, Tensor._from(running_mean.array.reshape(shape)), scale, shape)
+
+
+def _batch_norm_eval_arrays(x, weight, bias, mean_, scale, shape):
+    y = (x - mean_) * scale
+    if weight is not None:
+        y = y * weight.reshape(shape)
+    return y if bias is None else y + bias.reshape(shape)
+
+
+def _batch_norm_eval_gradient(g, x, weight, bias_shape, mean_, scale, shape):
+    gx = g * scale if weight is None else g * (scale * reshape(weight, shape))
+    gw = None if weight is None else to_channels(g * ((x - mean_) * scale), shape, weight.shape)
+    return gx, gw, None if bias_shape is None else to_channels(g, shape, bias_shape), None, None
+
+
+@twin(lambda g, shape, final: engine.sum_to(g, shape).reshape(final))
+def to_channels(g, shape, final):
+    """g summed to one value per channel."""
+    return reshape(sum_to_size(g, shape), final)
+
+
+_batch_norm_eval = op("batch_norm_eval", _batch_norm_eval_arrays,
+    joint=lambda g, input, weight, bias_shape, mean_, scale, _out, shape:
+        _batch_norm_eval_gradient(g, input, weight, bias_shape, mean_, scale, shape),
+    optional=("weight", "bias"), node="NativeBatchNormBackward0")  # fmt: skip
+public(name="batch_norm", **functional)(batch_norm)
+
+
+@public(method=False)
+def instance_norm(input, running_mean=None, running_var=None, weight=None, bias=None, use_input_stats=True, momentum=0.1, eps=1e-5,
+                  cudnn_enabled=True):  # fmt: skip
+    """Zero mean and unit variance per sample and channel, then weight and bias. Differentiable in all."""
+    del cudnn_enabled
+    x = input.array
+    if not use_input_stats:
+        return batch_norm(input, running_mean, running_var, weight, bias, False, momentum, eps)
+    n, c = x.shape[:2]
+    if running_mean is not None:
+        dims = tuple(range(2, x.ndim))
+        mean_, _centred, variance = _moments_of(x, dims)
+        count = _size(x.shape, dims)
+        for running, new in ((running_mean, mean_), (running_var, variance * (count / builtins.max(count - 1, 1)))):
+            running.array *= running.array.dtype.type(1 - momentum)
+            running.array += momentum * new.reshape(n, c).mean(0)
+            bump(running)
+    return group_norm(input, c, weight, bias, eps)
+
+
+public(name="instance_norm", **functional)(instance_norm)
+
+
+@public(**functional)
+def local_response_norm(input, size, alpha=1e-4, beta=0.75, k=1.0):
+    """input / (k + alpha * mean of squares over `size` neighbouring channels)^beta. Differentiable."""
+    squares = input * input
+    widths = [0, 0] * (input.array.ndim - 2) + [size // 2, (size - 1) // 2]
+    padded = pad(squares, widths)
+    total = None
+    for i in range(size):
+        part = padded.narrow(1, i, input.array.shape[1])
+        total = part if total is None else total + part
+    return input / (total / size * alpha + k) ** beta

@@ -1,0 +1,174 @@
+"""Scans and order: cumsum, cumprod, sort, topk, median."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from .. import dtypes
+from ..op import op, public, twin, write_out
+from ..tensor import dimension
+from .cast import to
+from .reduce import Pair, _others, _others_arrays, _scalar_pick, picked
+from .shape import constant_pad, flatten, reshape
+
+# Scans
+
+_cumsum = op("cumsum", lambda x, dim: np.cumsum(x, dim),
+    lambda g, _input, _out, dim: reverse_cumsum(g, dim))  # fmt: skip
+
+
+@twin(lambda g, dim: np.flip(np.cumsum(np.flip(g, dim), dim), dim))
+def reverse_cumsum(g, dim):
+    """The cumulative sum from the end."""
+    return cumsum(g.flip(dim), dim).flip(dim)
+
+
+@public(inplace=True)
+def cumsum(input, dim, *, dtype=None, out=None):
+    """Running sums along `dim`. Differentiable."""
+    if dtype is None and input.array.dtype.kind in "biu":
+        dtype = dtypes.int64
+    if dtype is not None:
+        input = to(input, dtype)
+    d = dimension(dim, input.array.ndim)
+    result = _cumsum(input, d) if input.array.ndim else reshape(_cumsum(reshape(input, 1), 0), ())
+    return result if out is None else write_out(out, result)
+
+
+def _cumprod_gradient(g, input, _out, dim):
+    """sum over k >= j of g[k] * prod(x[i], i <= k, i != j): quadratic in the length, but right through zeros."""
+    n = input.shape[dim]
+    total = None
+    for k in range(n):
+        head = input.narrow(dim, 0, k + 1)
+        part = g.narrow(dim, k, 1) * _others(head, dim)
+        part = pad_after(part, dim, n - k - 1)
+        total = part if total is None else total + part
+    return total
+
+
+def pad_after(x, dim, count):
+    widths = [0] * (2 * x.ndim)
+    widths[2 * (x.ndim - 1 - dim) + 1] = count
+    return constant_pad(x, tuple(widths), 0)
+
+
+def _cumprod_gradient_arrays(g, x, out, dim):
+    if (x != 0).all():
+        return reverse_cumsum.arrays(g * out, dim) / x
+    total = np.zeros_like(x)
+    head = [slice(None)] * x.ndim
+    here = list(head)
+    for k in range(x.shape[dim]):
+        head[dim], here[dim] = slice(0, k + 1), slice(k, k + 1)
+        total[tuple(head)] += g[tuple(here)] * _others_arrays(x[tuple(head)], dim)
+    return total
+
+
+cumprod_gradient = twin(_cumprod_gradient_arrays)(_cumprod_gradient)
+_cumprod = op("cumprod", lambda x, dim: np.cumprod(x, dim),
+    lambda g, input, out, dim: cumprod_gradient(g, input, out, dim))  # fmt: skip
+
+
+@public(inplace=True)
+def cumprod(input, dim, *, dtype=None, out=None):
+    """Running products along `dim`. Differentiable, also through zeros."""
+    if dtype is None and input.array.dtype.kind in "biu":
+        dtype = dtypes.int64
+    if dtype is not None:
+        input = to(input, dtype)
+    d = dimension(dim, input.array.ndim)
+    result = _cumprod(input, d) if input.array.ndim else reshape(_cumprod(reshape(input, 1), 0), ())
+    return result if out is None else write_out(out, result)
+
+
+# Sorting
+
+
+def _order(x, dim, descending, stable=True):
+    if descending:
+        kind = np.flip(np.argsort(np.flip(x, dim), dim, kind="stable"), dim)
+        return x.shape[dim] - 1 - kind
+    del stable
+    return np.argsort(x, dim, kind="stable")
+
+
+def _sort_arrays(x, dim, descending):
+    indices = np.ascontiguousarray(_order(x, dim, descending))
+    return np.take_along_axis(x, indices, dim), indices
+
+
+_sort = op("sort", _sort_arrays,
+    lambda g, input_shape, out, dim, _descending: picked(g, input_shape, out, dim, True),
+    nondifferentiable=(1,), promote="keep")  # fmt: skip
+
+
+@public()
+def sort(input, dim=-1, descending=False, stable=False, *, out=None):
+    """(values, indices) in ascending order along `dim`; always stable. Differentiable in the values."""
+    del stable
+    if isinstance(dim, bool):
+        dim, descending = -1, dim
+    if input.dtype.is_complex:
+        raise RuntimeError("Sort currently does not support complex dtypes on CPU")
+    d = dimension(dim, input.array.ndim)
+    values, indices = _sort(input, d, bool(descending)) if input.array.ndim else _scalar_pick(input)
+    if out is not None:
+        values, indices = write_out(out[0], values), write_out(out[1], indices)
+    return Pair["sort"](values, indices)
+
+
+@public()
+def argsort(input, dim=-1, descending=False, stable=False):
+    """The indices that sort the tensor along `dim`."""
+    return sort(input, dim, descending, stable).indices
+
+
+def _topk_arrays(x, k, dim, largest):
+    indices = np.ascontiguousarray(_order(x, dim, largest)[(slice(None),) * dim + (slice(0, k),)])
+    return np.take_along_axis(x, indices, dim), indices
+
+
+_topk = op("topk", _topk_arrays,
+    lambda g, input_shape, out, _k, dim, _largest: picked(g, input_shape, out, dim, True),
+    nondifferentiable=(1,), promote="keep")  # fmt: skip
+
+
+@public()
+def topk(input, k, dim=-1, largest=True, sorted=True, *, out=None):
+    """(values, indices) of the k largest (or smallest) elements along `dim`, in order. Differentiable in the values."""
+    del sorted
+    d = dimension(dim, input.array.ndim)
+    n = input.array.shape[d] if input.array.ndim else 1
+    if not 0 <= k <= n:
+        raise RuntimeError("selected index k out of range")
+    values, indices = _topk(input, k, d, largest) if input.array.ndim else _scalar_pick(input)
+    if out is not None:
+        values, indices = write_out(out[0], values), write_out(out[1], indices)
+    return Pair["topk"](values, indices)
+
+
+_median = op("median_dim", lambda x, dim, keepdim: _median_arrays(x, dim, keepdim),
+    lambda g, input_shape, out, dim, keepdim: picked(g, input_shape, out, dim, keepdim),
+    nondifferentiable=(1,), promote="keep", node="MedianBackward1")  # fmt: skip
+
+
+def _median_arrays(x, dim, keepdim):
+    middle = (x.shape[dim] - 1) // 2
+    indices = np.take(_order(x, dim, False), [middle], dim)
+    if x.dtype.kind == "f":
+        nan = np.isnan(x)
+        has = nan.any(dim, keepdims=True)
+        indices = np.where(has, np.expand_dims(nan.argmax(dim), dim), indices)
+    values = np.take_along_axis(x, indices, dim)
+    return (values, indices) if keepdim else (values.squeeze(dim), indices.squeeze(dim))
+
+
+@public()
+def median(input, dim=None, keepdim=False):
+    """The lower median of all elements, or (values, indices) along `dim`. Differentiable."""
+    if dim is None:
+        return _median(flatten(input) if input.array.ndim != 1 else input, 0, False)[0]
+    if not input.array.ndim:
+        return Pair["median"](*_scalar_pick(input))
+    return Pair["median"](*_median(input, dimension(dim, input.array.ndim), keepdim))

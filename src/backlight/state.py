@@ -1,0 +1,59 @@
+"""What every part of the engine looks at: the clock, the switches that hot paths test, and each thread's modes."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+
+# One clock orders everything: a node's sequence number and the time of an in-place write are its ticks,
+# so "was this saved tensor written after it was saved?" is one comparison (see views.py).
+clock = itertools.count(1)
+
+
+class State:
+    """What hot paths test instead of looking at every feature."""
+
+    __slots__ = ("grad_off", "hooked", "recorder", "unusual")
+
+
+state = State()
+state.grad_off = 0  # threads that have grad mode off
+state.unusual = 0  # features that are on and make operations leave by slow()
+state.hooked = False  # whether any hook or custom Function ever existed: then sweeps look for them
+state.recorder = None  # the one slot for an observer; see set_recorder
+
+
+class _ThreadModes(threading.local):
+    grad = True
+    inference = False
+
+
+modes = _ThreadModes()
+lock = threading.RLock()
+
+
+def is_grad_enabled() -> bool:
+    """Whether operations are being recorded in this thread."""
+    return modes.grad
+
+
+def set_grad_mode(on: bool) -> None:
+    if modes.grad is not on:
+        modes.grad = on
+        with lock:
+            state.grad_off += -1 if on else 1
+
+
+def set_inference(on: bool) -> None:
+    if modes.inference is not on:
+        modes.inference = on
+        with lock:
+            state.unusual += 1 if on else -1
+
+
+def set_recorder(recorder) -> None:
+    """Plugs in an observer (None unplugs it): `created(op, node, result, inputs)` after every recorded
+    operation, `written(tensor)` after in-place writes, and `before(node, gradients)` / `after(node, gradients,
+    input_gradients)` around every step of a sweep, `sweep(begin)` at its start and end."""
+    state.unusual += (recorder is not None) - (state.recorder is not None)
+    state.recorder = recorder
