@@ -12,15 +12,14 @@ from __future__ import annotations
 
 import importlib
 import sys
+from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 
 from .version import torch_version
 
-# Backlight's own modules, whose names mean something else in PyTorch, or nothing.
-OWN = frozenset({"__main__", "alias", "cli", "creation", "dtypes", "engine", "inspect", "kernels", "op", "ops", "printing"})
-OWN |= {"tensor", "views"}
-_root = importlib.import_module(__package__)
+_PACKAGE = __name__.rpartition(".")[0]
+_root = sys.modules[_PACKAGE]
 
 
 class Version(str):
@@ -31,7 +30,7 @@ class Version(str):
     def _against(self, other) -> tuple[list[int], list[int]]:
         mine, theirs = _numbers(self), [*other] if isinstance(other, tuple) else _numbers(other)
         longest = max(len(mine), len(theirs))
-        return [v + [0] * (longest - len(v)) for v in (mine, theirs)]
+        return mine + [0] * (longest - len(mine)), theirs + [0] * (longest - len(theirs))
 
     def __lt__(self, other) -> bool:
         mine, theirs = self._against(other)
@@ -59,7 +58,7 @@ def _numbers(version: str) -> list[int]:
     return numbers
 
 
-class _Alias:
+class _Alias(MetaPathFinder, Loader):
     """Finds `torch` and `torch.*`: a meta-path finder, and the loader of what it finds."""
 
     def find_spec(self, name, path=None, target=None):
@@ -84,10 +83,12 @@ _alias = _Alias()
 
 def _module(name: str) -> ModuleType:
     """Backlight's module for PyTorch's `name`; ModuleNotFoundError naming it if there is none."""
-    own_name = __package__ + name[len("torch") :]
-    if name.split(".")[1:2] and name.split(".")[1] in OWN:
-        raise ModuleNotFoundError(f"No module named '{name}'", name=name)
+    own_name = _PACKAGE + name[len("torch") :]
+    parent, _, child = own_name.rpartition(".")
     try:
+        if parent and not isinstance(getattr(importlib.import_module(parent), child, _root), ModuleType):
+            # `torch.tensor` is a function: a module of ours that has its name must not take its place
+            raise ModuleNotFoundError(f"No module named '{name}'; it is no module", name=name)
         return importlib.import_module(own_name)
     except ModuleNotFoundError as error:
         if error.name is None or not (own_name + ".").startswith(error.name + "."):
@@ -101,29 +102,29 @@ def install() -> None:
         raise RuntimeError("PyTorch was already imported; install the alias before the first `import torch`")
     if _alias not in sys.meta_path:
         sys.meta_path.insert(0, _alias)
-        _root.__version__ = Version(f"{torch_version}+backlight")
+        vars(_root)["__version__"] = Version(f"{torch_version}+backlight")
 
 
 def uninstall() -> None:
     """Takes the alias back: `import torch` gives PyTorch again, where it is installed."""
     if _alias in sys.meta_path:
         sys.meta_path.remove(_alias)
-        _root.__version__ = torch_version
+        vars(_root)["__version__"] = torch_version
     for name in [name for name in sys.modules if name == "torch" or name.startswith("torch.")]:
-        if getattr(sys.modules[name], "__name__", "").partition(".")[0] == __package__:
+        if getattr(sys.modules[name], "__name__", "").partition(".")[0] == _PACKAGE:
             del sys.modules[name]
 
 
 def missing(error: BaseException) -> str | None:
     """PyTorch's name for what Backlight lacked when it raised this error, None if that wasn't the reason."""
-    if isinstance(error, AttributeError):
+    if isinstance(error, AttributeError) and error.name:
         owner = error.obj
         if isinstance(owner, ModuleType) and _ours(owner.__name__):
             return f"{_public(owner.__name__)}.{error.name}"
         kind = owner if isinstance(owner, type) else type(owner)
-        if kind.__module__ == f"{__package__}.tensor":
+        if kind.__module__ == f"{_PACKAGE}.tensor":
             return f"torch.{kind.__name__}.{error.name}"
-        if kind.__module__.startswith(f"{__package__}.") and isinstance(owner, type):
+        if kind.__module__.startswith(f"{_PACKAGE}.") and isinstance(owner, type):
             return f"{_public(kind.__module__)}.{kind.__name__}.{error.name}"
     elif isinstance(error, ImportError) and error.name and _ours(error.name):
         # "cannot import name 'X' from 'backlight.nn' (...)": the attribute is in the text only (before Python 3.12)
@@ -133,8 +134,8 @@ def missing(error: BaseException) -> str | None:
 
 
 def _ours(module: str) -> bool:
-    return module.partition(".")[0] == __package__
+    return module.partition(".")[0] == _PACKAGE
 
 
 def _public(module: str) -> str:
-    return "torch" + module[len(__package__) :]
+    return "torch" + module[len(_PACKAGE) :]

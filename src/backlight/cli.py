@@ -96,7 +96,7 @@ def _script_runner(script: str) -> Callable[[], object]:
 
     def run():
         main_module = ModuleType("__main__")
-        main_module.__file__, main_module.__builtins__ = path, builtins
+        vars(main_module).update(__file__=path, __builtins__=builtins)
         sys.modules["__main__"] = main_module
         _import_from(os.path.dirname(os.path.realpath(path)))
         exec(compile(source, path, "exec", dont_inherit=True), vars(main_module))

@@ -52,13 +52,14 @@ def source(op) -> str:
         same_type = "".join(f" and a{i}.dtype is d" for i in required[1:]) + "".join(
             f" and (a{i} is None or a{i}.dtype is d)" for i in with_edges if op.inputs[i] in op.optional
         )
+        call = f"f({', '.join([f'a{i}' for i in ids] + list(op.parameters))})"
         lines += [
             f"    if {' and '.join(map(known, ids))} and not state.unusual:",
             *[f"        a{i} = {array(i)}" for i in ids],
             f"        d = a{required[0]}.dtype",
             f"        if (d is float32 or d is float64){same_type}{' and out is None' if takes_out else ''}:",
             "            try:",
-            f"                array = f({', '.join([f'a{i}' for i in ids] + list(op.parameters))})",
+            f"                array = {call}",
             "            except (ValueError, TypeError, IndexError):",
             f"                return {leave}",
             "            if type(array) is not ndarray:",
@@ -143,10 +144,21 @@ def _backward_source(op, method, suffix):
         lines += [f"    grads = joint_{suffix}{call(0)}"]
     else:
         lines += [f"    {''.join(f'e{i}, ' for i in ids)}= edges"]
-        grads = [f and f"f{i}_{suffix}{call(i)} if e{i} is not None else None" for i, f in enumerate(
-            [f is not None for f in op.formulas])]  # fmt: skip
-        lines += [f"    grads = ({''.join(f'{g or None}, ' for g in grads)})"]
+        grads: list[str] = []
+        for i, f in enumerate(op.formulas):
+            value = "None" if f is None else "g" if _is_identity(f) else f"f{i}_{suffix}{call(i)}"
+            grads.append(value if value == "None" else f"{value} if e{i} is not None else None")
+        lines += [f"    grads = ({''.join(f'{g}, ' for g in grads)})"]
     return [
         *lines,
         "    return grads if node.shapes is None else unbroadcast(node, grads)" if op.broadcasts else "    return grads",
     ]
+
+
+def _is_identity(formula) -> bool:
+    """Whether a formula passes its gradient through, as those of a sum do: then no call is needed."""
+    code = formula.__code__
+    return code.co_code == _IDENTITY.co_code and not code.co_freevars
+
+
+_IDENTITY = (lambda g: g).__code__

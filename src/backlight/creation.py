@@ -389,26 +389,15 @@ def scalar_tensor(s, *, dtype=None, device=None, requires_grad=False):
 
 
 @public(method=False)
-def complex(real, imag):
-    """A complex tensor from its parts. Differentiable in both."""
-    if real.dtype is not imag.dtype:
-        raise RuntimeError(f"Expected object of scalar type {dtypes.scalar_type_name(real.dtype)} but got scalar type "
-                           f"{dtypes.scalar_type_name(imag.dtype)} for second argument")  # fmt: skip
-    from .ops.pointwise import to_complex
-
-    return to_complex(real) + to_complex(imag) * 1j
-
-
-@public(method=False)
-def tril_indices(row, col, offset=0, *, dtype=dtypes.int64):
+def tril_indices(row, col, offset=0, *, dtype=dtypes.int64, device=None, layout=None):
     """The coordinates of a matrix's lower triangle. -> (2, count)."""
-    return _finish(np.stack(np.tril_indices(row, offset, col)), dtype)
+    return _finish(np.stack(np.tril_indices(row, offset, col)), dtype, device, layout=layout)
 
 
 @public(method=False)
-def triu_indices(row, col, offset=0, *, dtype=dtypes.int64):
+def triu_indices(row, col, offset=0, *, dtype=dtypes.int64, device=None, layout=None):
     """The coordinates of a matrix's upper triangle. -> (2, count)."""
-    return _finish(np.stack(np.triu_indices(row, offset, col)), dtype)
+    return _finish(np.stack(np.triu_indices(row, offset, col)), dtype, device, layout=layout)
 
 
 @public(method=False)

@@ -155,11 +155,12 @@ def attach(op, results, inputs, arrays, parameters):
             if type(value.version) is views.InferenceVersion:
                 raise RuntimeError(INFERENCE_SAVED)
             saved.append(value)
-        node.saved = (*saved, (tuple(outputs) if several else outputs[0]) if op.saves_output else None)
-        node.parameters = (*sizes, *parameters)
+        if op.frees:
+            node.saved = (*saved, (tuple(outputs) if several else outputs[0]) if op.saves_output else None)
+        if sizes or parameters:
+            node.parameters = (*sizes, *parameters)
         if op.saves_output:
             node.output_version = None
-        node.shapes = None
         if op.broadcasts:
             given = [v.array if isinstance(v, Tensor) else a for v, a in zip(inputs, arrays, strict=True)]
             node.shapes = shapes(edges, outputs[0], given)

@@ -201,7 +201,10 @@ def build(op):
         scope["joint_t"], scope["joint_a"] = op.joint, arrays_form(op.joint)
     compiled: dict = {}
     exec(compile(source(op), f"<backlight op {op.name}>", "exec"), scope, compiled)
-    members = {"__slots__": (), "run": compiled["run"], "record": compiled["record"], "op": op, "outputs": op.outputs}
+    wanted = {"saved": op.frees, "output_version": op.saves_output, "shapes": op.broadcasts}
+    wanted["parameters"] = bool(op.parameters) or any(shape_users for _users, shape_users in op.saves)
+    slots = tuple(name for name, needed in wanted.items() if needed)
+    members = {"__slots__": slots, "run": compiled["run"], "record": compiled["record"], "op": op, "outputs": op.outputs}
     if op.outputs < 0:
         members["outputs"] = property(lambda node: node.extra["outputs"])
     if op.saves_output:

@@ -19,10 +19,12 @@ import numpy as np
 
 from .. import engine
 from ..engine import AccumulateGrad, Port
+from ..tensor import Tensor
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from types import CodeType, FrameType
+    from typing import Any
 
 # Where Backlight's own code lives: its files, and the functions it writes for operations.
 _OWN_CODE = (os.path.dirname(engine.__file__) + os.sep, "<backlight op ")
@@ -176,7 +178,8 @@ class _Recorder:
     def sweep(self, begin: bool) -> None:
         running = self.thread.__dict__.setdefault("running", [])
         if not begin:
-            if (ended := running.pop()) is not None:
+            ended = running.pop() if running else None
+            if ended is not None:
                 self._end(ended)
         elif len(self.record.passes) < self.wanted:
             caller = sys._getframe(2).f_code.co_name
@@ -185,8 +188,13 @@ class _Recorder:
         else:
             running.append(None)
 
+    def _running(self) -> _Running | None:
+        """This thread's innermost pass; None if it isn't recorded, or began before the recorder was plugged in."""
+        running = self.thread.__dict__.get("running")
+        return running[-1] if running else None
+
     def before(self, node, g) -> None:
-        running = self.thread.running[-1]
+        running = self._running()
         if running is None:
             return
         leaf = type(node) is AccumulateGrad
@@ -201,7 +209,7 @@ class _Recorder:
 
     def after(self, node, _g, grads) -> None:
         now = perf_counter()
-        running = self.thread.running[-1]
+        running = self._running()
         if running is None:
             return
         step = running.steps[id(node)]
@@ -322,7 +330,7 @@ def _variables(innermost: FrameType) -> dict[int, str]:
     return names
 
 
-def _locals(frame: FrameType) -> list[tuple[str, object]]:
+def _locals(frame: FrameType) -> list[tuple[str, Any]]:
     """The local variables of a function. Before Python 3.13 reading them leaves a dictionary at the frame that would
     keep old values alive, so it is emptied again, and functions that may use that dictionary are left alone."""
     if not {"locals", "vars", "dir", "eval", "exec"}.isdisjoint(frame.f_code.co_names):
@@ -334,7 +342,7 @@ def _locals(frame: FrameType) -> list[tuple[str, object]]:
     return items
 
 
-def _add_names(names: dict[int, str], variables: Iterable[tuple[str, object]]) -> None:
+def _add_names(names: dict[int, str], variables: Iterable[tuple[str, Any]]) -> None:
     for name, value in variables:
         names.setdefault(id(value), name)
         if name == "self":
@@ -346,5 +354,5 @@ def _add_names(names: dict[int, str], variables: Iterable[tuple[str, object]]) -
         else:
             continue
         for key, x in items:
-            if isinstance(x, engine.Tensor):
+            if isinstance(x, Tensor):
                 names.setdefault(id(x), key)

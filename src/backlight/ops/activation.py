@@ -194,7 +194,7 @@ def logsigmoid(input):
     return _log_sigmoid(input)
 
 
-_hardtanh = op("hardtanh", lambda x, low, high: np.clip(x, low, high),
+_hardtanh = op("hardtanh", lambda x, low, high: np.clip(x, x.dtype.type(low), x.dtype.type(high)),
     lambda g, input, _out, low, high: g * ((input > low) & (input < high)), promote="arith")  # fmt: skip
 
 

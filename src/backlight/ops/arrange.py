@@ -10,7 +10,7 @@ from numpy.lib.stride_tricks import as_strided as _strides
 from ..op import face, op, public, twin, write_out
 from ..tensor import Tensor, dimension
 from .gather import _index_select
-from .shape import constant_pad, flatten, reshape, sizes
+from .shape import constant_pad, narrow, flatten, reshape, sizes
 
 # Diagonals and triangles
 
@@ -100,9 +100,12 @@ _roll = op("roll", lambda x, shifts, dims: np.roll(x, shifts, dims),
 
 
 @public()
-def flip(input, *dims):
+def flip(input, *args, dims=()):
     """Reverses dimensions, with a copy. Differentiable."""
-    return _flip(input, tuple(dimension(d, input.array.ndim) for d in sizes(dims)))
+    found = tuple(dimension(d, input.array.ndim) for d in sizes(args or (dims,)))
+    if len(set(found)) < len(found):
+        raise RuntimeError(f"dim {next(d for d in found if found.count(d) > 1)} appears multiple times in the list of dims")
+    return _flip(input, found if input.array.ndim else ())
 
 
 @public()
@@ -143,6 +146,9 @@ def pad_by_index(x, pad, mode):
         raise NotImplementedError(f"Only 2D, 3D, 4D, 5D padding with non-constant padding are supported for now (mode '{mode}')")
     for i in range(len(pad) // 2):
         dim, (left, right) = n - 1 - i, pad[2 * i : 2 * i + 2]
+        if mode == "circular" and (left < 0 or right < 0):
+            x = narrow(x, dim, max(-left, 0), x.array.shape[dim] + min(left, 0) + min(right, 0))
+            left, right = max(left, 0), max(right, 0)
         size = x.array.shape[dim]
         if mode == "reflect" and (left >= size or right >= size):
             raise RuntimeError(

@@ -55,6 +55,15 @@ Tensor.real = property(real, doc="The real part, a view for complex tensors.")
 Tensor.imag = property(imag, doc="The imaginary part of a complex tensor, a view.")
 
 
+@public(method=False)
+def complex(real, imag):
+    """A complex tensor from its parts. Differentiable in both."""
+    if real.dtype is not imag.dtype:
+        raise RuntimeError(f"Expected object of scalar type {dtypes.scalar_type_name(real.dtype)} but got scalar type "
+                           f"{dtypes.scalar_type_name(imag.dtype)} for second argument")  # fmt: skip
+    return to_complex(real) + to_complex(imag) * 1j
+
+
 # Casts and copies
 
 

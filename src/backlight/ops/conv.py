@@ -31,27 +31,27 @@ def per_dimension(value, n, name):
 # Convolution: three operations, each bilinear, each the gradient of the others. im2col and one matrix product per group.
 
 
-def _windows(x, kernel, stride, padding, dilation):
-    """(N, C, *S) -> a read-only view (N, C, *K, *O) of all windows of the padded input."""
+def _windows(x, kernel, stride, padding, dilation, out=None):
+    """(N, C, *S) -> a read-only view (N, C, *K, *O) of the windows of the padded input: all, or the first `out`."""
     n = len(kernel)
     if any(padding):
         x = np.pad(x, [(0, 0), (0, 0), *[(p, p) for p in padding]])
-    out = tuple((x.shape[2 + i] - dilation[i] * (kernel[i] - 1) - 1) // stride[i] + 1 for i in range(n))
+    out = out or tuple((x.shape[2 + i] - dilation[i] * (kernel[i] - 1) - 1) // stride[i] + 1 for i in range(n))
     steps = x.strides[2:]
     return _strides(x, (*x.shape[:2], *kernel, *out),
                     (*x.strides[:2], *(s * d for s, d in zip(steps, dilation)), *(s * t for s, t in zip(steps, stride))), writeable=False)  # fmt: skip
 
 
-def _columns(x, kernel, stride, padding, dilation, groups):
+def _columns(x, kernel, stride, padding, dilation, groups, out=None):
     """The windows as matrices (N, groups, C/groups * prod K, prod O), and O."""
-    w = _windows(x, kernel, stride, padding, dilation)
+    w = _windows(x, kernel, stride, padding, dilation, out)
     out = w.shape[2 + len(kernel) :]
     return w.reshape(x.shape[0], groups, x.shape[1] // groups * math.prod(kernel), math.prod(out)), out
 
 
-def _conv_arrays(x, weight, bias, stride, padding, dilation, groups):
-    columns, out = _columns(x, weight.shape[2:], stride, padding, dilation, groups)
-    w = weight.reshape(groups, weight.shape[0] // groups, -1)
+def _conv_arrays(x, weight, bias, stride, padding, dilation, groups, sizes=None):
+    columns, out = _columns(x, weight.shape[2:], stride, padding, dilation, groups, sizes)
+    w = weight.reshape(groups, weight.shape[0] // groups, math.prod(weight.shape[1:]))
     y = np.matmul(w, columns).reshape(x.shape[0], weight.shape[0], *out)
     if bias is not None:
         y += bias.reshape(-1, *(1,) * len(out))
@@ -60,8 +60,8 @@ def _conv_arrays(x, weight, bias, stride, padding, dilation, groups):
 
 def _conv_input_arrays(g, weight, spatial, stride, padding, dilation, groups):
     n, kernel = g.shape[0], weight.shape[2:]
-    w = weight.reshape(groups, weight.shape[0] // groups, -1)
-    columns = np.matmul(w.swapaxes(1, 2), g.reshape(n, groups, -1, math.prod(g.shape[2:])))
+    w = weight.reshape(groups, weight.shape[0] // groups, math.prod(weight.shape[1:]))
+    columns = np.matmul(w.swapaxes(1, 2), g.reshape(n, groups, g.shape[1] // groups, math.prod(g.shape[2:])))
     columns = columns.reshape(n, weight.shape[1] * groups, *kernel, *g.shape[2:])
     padded = np.zeros((n, weight.shape[1] * groups, *(s + 2 * p for s, p in zip(spatial, padding))), columns.dtype)
     for place in np.ndindex(*kernel):
@@ -71,8 +71,8 @@ def _conv_input_arrays(g, weight, spatial, stride, padding, dilation, groups):
 
 
 def _conv_weight_arrays(g, x, kernel, stride, padding, dilation, groups):
-    columns, _out = _columns(x, kernel, stride, padding, dilation, groups)
-    products = np.matmul(g.reshape(g.shape[0], groups, g.shape[1] // groups, -1), columns.swapaxes(2, 3))
+    columns, _out = _columns(x, kernel, stride, padding, dilation, groups, g.shape[2:])
+    products = np.matmul(g.reshape(g.shape[0], groups, g.shape[1] // groups, math.prod(g.shape[2:])), columns.swapaxes(2, 3))
     return np.add.reduce(products, 0).reshape(g.shape[1], x.shape[1] // groups, *kernel)
 
 
@@ -83,29 +83,30 @@ def over_channels(g):
 
 
 _conv = op("convolution", _conv_arrays,
-    lambda g, input_shape, weight, _bias, _out, stride, padding, dilation, groups:
+    lambda g, input_shape, weight, _bias, _out, stride, padding, dilation, groups, _sizes:
         _conv_input(g, weight, input_shape[2:], stride, padding, dilation, groups),
-    lambda g, input, weight_shape, _bias, _out, stride, padding, dilation, groups:
+    lambda g, input, weight_shape, _bias, _out, stride, padding, dilation, groups, _sizes:
         _conv_weight(g, input, weight_shape[2:], stride, padding, dilation, groups),
-    lambda g, _input, _weight, _bias, _out, _stride, _padding, _dilation, _groups: over_channels(g),
+    lambda g, _input, _weight, _bias, _out, _stride, _padding, _dilation, _groups, _sizes: over_channels(g),
     optional=("bias",))  # fmt: skip
 _conv_input = op("convolution_input", _conv_input_arrays,
-    lambda g, _input, weight, _out, _spatial, stride, padding, dilation, groups:
-        conv_plain(g, weight, stride, padding, dilation, groups),
+    lambda g, input_shape, weight, _out, _spatial, stride, padding, dilation, groups:
+        conv_plain(g, weight, stride, padding, dilation, groups, input_shape[2:]),
     lambda g, input, weight_shape, _out, _spatial, stride, padding, dilation, groups:
         _conv_weight(input, g, weight_shape[2:], stride, padding, dilation, groups),
     node="ConvolutionBackward0")  # fmt: skip
 _conv_weight = op("convolution_weight", _conv_weight_arrays,
-    lambda g, _input, x, _out, _kernel, stride, padding, dilation, groups: conv_plain(x, g, stride, padding, dilation, groups),
+    lambda g, input_shape, x, _out, _kernel, stride, padding, dilation, groups:
+        conv_plain(x, g, stride, padding, dilation, groups, input_shape[2:]),
     lambda g, input, x_shape, _out, _kernel, stride, padding, dilation, groups:
         _conv_input(input, g, x_shape[2:], stride, padding, dilation, groups),
     node="ConvolutionBackward0")  # fmt: skip
 
 
-@twin(lambda x, w, stride, padding, dilation, groups: _conv_arrays(x, w, None, stride, padding, dilation, groups))
-def conv_plain(x, weight, stride, padding, dilation, groups):
-    """Convolution without bias."""
-    return _conv(x, weight, None, stride, padding, dilation, groups)
+@twin(lambda x, w, *geometry: _conv_arrays(x, w, None, *geometry))
+def conv_plain(x, weight, stride, padding, dilation, groups, sizes):
+    """Convolution without bias whose output has the given sizes (what lies beyond is left out)."""
+    return _conv(x, weight, None, stride, padding, dilation, groups, sizes)
 
 
 def _check_conv(name, n, input, weight, bias, stride, dilation, groups):
@@ -173,7 +174,7 @@ def _conv_face(n):
             needed = " x ".join(str(d * (k - 1) + 1) for d, k in zip(dilation, kernel))
             raise RuntimeError(f"Calculated padded input size per channel: ({padded}). Kernel size: ({needed}). Kernel size can't be greater "
                                "than actual input size")  # fmt: skip
-        result = _conv(x, w, bias, stride, padding, dilation, groups)
+        result = _conv(x, w, bias, stride, padding, dilation, groups, None)
         return squeeze(result, 0) if single else result
 
     function.__doc__ = (
@@ -227,7 +228,7 @@ conv_transpose1d, conv_transpose2d, conv_transpose3d = map(_conv_transpose_face,
 
 def _unfold_arrays(x, kernel, dilation, padding, stride):
     w = _windows(x, kernel, stride, padding, dilation)
-    return w.reshape(x.shape[0], x.shape[1] * math.prod(kernel), -1)
+    return w.reshape(x.shape[0], x.shape[1] * math.prod(kernel), math.prod(w.shape[2 + len(kernel) :]))
 
 
 _im2col = op("im2col", _unfold_arrays,

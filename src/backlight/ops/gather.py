@@ -7,11 +7,12 @@ import builtins
 import numpy as np
 
 from .. import dtypes
+from ..engine import modes
 from ..op import check_broadcast, op, public, write_out
 from ..tensor import Tensor, dimension
 from .cast import to
 from .index import _checked_index, _index, _index_put, zero_of
-from .shape import constant_pad, expand, flatten, movedim, reshape
+from .shape import constant_pad, expand, flatten, movedim, narrow, reshape
 
 # By index along one dimension
 
@@ -49,7 +50,7 @@ def _gather_arrays(x, index, dim):
 
 
 def _scatter_add_arrays(x, index, src, dim):
-    out = x.copy()
+    out = np.array(x)
     if index.size:
         src = src[tuple(slice(0, n) for n in index.shape)]
         np.add.at(out.reshape(1) if not out.ndim else out, _where_along(index, dim) if index.ndim else (index,), src)
@@ -57,7 +58,7 @@ def _scatter_add_arrays(x, index, src, dim):
 
 
 def _scatter_arrays(x, index, src, dim):
-    out = x.copy()
+    out = np.array(x)
     if index.size:
         src = src[tuple(slice(0, n) for n in index.shape)] if src.ndim else src
         (out.reshape(1) if not out.ndim else out)[_where_along(index, dim) if index.ndim else (index,)] = src
@@ -121,7 +122,7 @@ def scatter_add(input, dim, index, src):
 def scatter(input, dim, index, src=None, *, value=None, reduce=None):
     """A copy of input with src (or a number) written where the index points along `dim`. Differentiable in both."""
     if reduce is not None:
-        raise NotImplementedError("scatter(reduce=...) is not there yet in Backlight; use scatter_add")
+        return _scatter_reduced(input, dim, index, value if src is None else src, reduce)
     d = dimension(dim, input.array.ndim)
     _check_gather("scatter", input, d, index)
     src = value if src is None else src
@@ -130,6 +131,30 @@ def scatter(input, dim, index, src=None, *, value=None, reduce=None):
     elif src.dtype is not input.dtype:
         raise RuntimeError("scatter(): Expected self.dtype to be equal to src.dtype")
     return _scatter(input, to(index, dtypes.int64), src, d)
+
+
+def _scatter_reduced(input, dim, index, src, reduce):
+    """scatter with reduce="add" or "multiply": the results of several sources for one place are combined."""
+    if not isinstance(src, Tensor):
+        src = Tensor._from(np.full(index.array.shape, src, input.array.dtype))
+    if reduce == "add":
+        return scatter_add(input, dim, index, src)
+    if reduce != "multiply":
+        raise RuntimeError("reduce argument must be either add or multiply.")
+    if modes.grad and (input.requires_grad or src.requires_grad):
+        raise RuntimeError("scatter(reduce='multiply') isn't differentiable; use scatter_reduce")
+    return _scatter_multiply(input, to(index, dtypes.int64), src, dimension(dim, input.array.ndim))
+
+
+def _scatter_multiply_arrays(input, index, src, dim):
+    out = np.array(input)
+    if index.size:
+        src = src[tuple(slice(0, n) for n in index.shape)]
+        np.multiply.at(np.atleast_1d(out), _where_along(index, dim) if index.ndim else (index,), src)
+    return out
+
+
+_scatter_multiply = op("scatter_multiply", _scatter_multiply_arrays, None, None, None, promote="keep")
 
 
 def _select_index(index, dim):
@@ -153,7 +178,7 @@ _index_add_zero = op("index_add_zero",
 
 
 def _index_add_arrays(x, index, src, dim):
-    out = x.copy()
+    out = np.array(x)
     np.add.at(out, _select_index(index, dim), src)
     return out
 
@@ -180,7 +205,11 @@ _index_add = op("index_add", _index_add_arrays,
 def index_add(input, dim, index, source, *, alpha=1):
     """A copy of input with alpha * source added to the slices of `dim` named by the index. Differentiable in both."""
     d = dimension(dim, input.array.ndim)
-    _check_vector_index("index_add", index, input.array.shape[d] if input.array.ndim else 1)
+    if not input.array.ndim:
+        return reshape(index_add(reshape(input, 1), 0, index, reshape(source, 1), alpha=alpha), ())
+    _check_vector_index("index_add", index, input.array.shape[d])
+    if not source.array.ndim:
+        source = reshape(source, 1)
     if source.array.shape[d] != index.array.size:
         raise RuntimeError(f"index_add_(): Number of indices ({index.array.size}) should be equal to source.size(dim): "
                            f"({source.array.shape[d]}), for dim: {d}")  # fmt: skip
@@ -194,6 +223,9 @@ def index_add(input, dim, index, source, *, alpha=1):
 def index_fill(input, dim, index, value):
     """A copy of input with a number written to the slices of `dim` named by the index. Differentiable."""
     d = dimension(dim, input.array.ndim)
+    _check_vector_index("index_fill_", index, input.array.shape[d] if input.array.ndim else 1)
+    if not input.array.ndim:
+        return input.masked_fill(Tensor._from(np.asarray(index.array.size > 0)), value)
     mask = np.zeros(input.array.shape[d], bool)
     mask[index.array] = True
     shape = [1] * input.array.ndim
@@ -205,6 +237,9 @@ def index_fill(input, dim, index, value):
 def index_copy(input, dim, index, source):
     """A copy of input with the slices of `dim` named by the index replaced by those of source. Differentiable."""
     d = dimension(dim, input.array.ndim)
+    _check_vector_index("index_copy_", index, input.array.shape[d] if input.array.ndim else 1)
+    if not input.array.ndim:
+        return reshape(_index_put(reshape(input, 1), reshape(source, 1), (index.array.reshape(1),), False), ())
     return _index_put(input, source, _select_index(index.array, d), False)
 
 
@@ -221,7 +256,8 @@ def take_along_dim(input, indices, dim=None):
     full[d] = input.array.shape[d]
     picks = [*shape]
     picks[d] = indices.array.shape[d]
-    return gather(expand(input, full), d, expand(indices, picks))
+    places = expand(indices, picks).array
+    return gather(expand(input, full), d, Tensor._from(np.where(places < 0, places + full[d], places)))
 
 
 def _one_at(shape, d):
@@ -241,16 +277,27 @@ def masked_select(input, mask, *, out=None):
     if mask.dtype is not dtypes.bool_:
         raise RuntimeError("masked_select: expected BoolTensor for mask")
     check_broadcast(input.array.shape, mask.array.shape)
-    shape = np.broadcast_shapes(input.array.shape, mask.array.shape)
-    result = _index(expand(input, shape), np.nonzero(np.broadcast_to(mask.array, shape)) or (np.zeros(0, np.int64),))
+    shape = np.broadcast_shapes(input.array.shape, mask.array.shape) or (1,)
+    result = _index(expand(input, shape), np.nonzero(np.broadcast_to(mask.array, shape)))
     return result if out is None else write_out(out, result)
 
 
 @public(inplace=True)
 def masked_scatter(input, mask, source):
     """A copy of input whose elements where the mask holds come from source, in order. Differentiable in both."""
-    index = np.nonzero(np.broadcast_to(mask.array, input.array.shape))
-    return _index_put(input, flatten(source)[: index[0].size], index, False)
+    if mask.dtype is not dtypes.bool_:
+        raise RuntimeError(f"masked_scatter_ only supports boolean masks, but got mask with dtype {mask.dtype.name}")
+    if input.dtype is not source.dtype:
+        raise RuntimeError(f"masked_scatter: expected self and source to have same dtypes but got "
+                           f"{dtypes.scalar_type_name(input.dtype)} and {dtypes.scalar_type_name(source.dtype)}")  # fmt: skip
+    check_broadcast(input.array.shape, mask.array.shape)
+    shape = np.broadcast_shapes(input.array.shape, mask.array.shape)
+    index = np.nonzero(np.atleast_1d(np.broadcast_to(mask.array, shape)))
+    if index[0].size > source.array.size:
+        raise RuntimeError("Number of elements of source < number of ones in mask")
+    whole = expand(input, shape or (1,))
+    result = _index_put(whole, narrow(flatten(source), 0, 0, index[0].size), index, False)
+    return result if shape else reshape(result, shape)
 
 
 @public()
@@ -284,6 +331,8 @@ def repeat_interleave(input, repeats, dim=None, *, output_size=None):
 def unfold(input, dimension_, size, step):
     """Windows of `size` elements along a dimension, every `step`; the window becomes the last dimension. A copy."""
     d = dimension(dimension_, input.array.ndim)
+    if not input.array.ndim:
+        return narrow(reshape(input, 1), 0, 0, size)
     n = input.array.shape[d]
     if size > n:
         raise RuntimeError(f"maximum size for tensor at dimension {d} is {n} but size is {size}")
@@ -294,17 +343,41 @@ def unfold(input, dimension_, size, step):
 
 
 @public(method=False)
-def searchsorted(sorted_sequence, input, *, right=False, side=None, out_int32=False):
-    """Where each value would be inserted into a sorted sequence: int64, no gradient."""
-    side = side or ("right" if right else "left")
-    values = input.array if isinstance(input, Tensor) else np.asarray(input)
-    if sorted_sequence.array.ndim == 1:
-        found = np.searchsorted(sorted_sequence.array, values, side)
+def searchsorted(sorted_sequence, input, *, out_int32=False, right=False, side=None, sorter=None, out=None):
+    """Where each value would be inserted into a sorted sequence: int64, no gradient.
+
+    sorter: the indices that sort the sequence, if it isn't sorted.
+    """
+    if side not in (None, "left", "right"):
+        raise RuntimeError(f"torch.searchsorted(): side can only be 'left' or 'right' but got {side}")
+    if right and side == "left":
+        raise RuntimeError("torch.searchsorted(): side and right can't be set to opposites, got side of left while right was True")
+    side = "right" if right or side == "right" else "left"
+    values, edges = input.array if isinstance(input, Tensor) else np.asarray(input), sorted_sequence.array
+    if sorter is not None:
+        edges = np.take_along_axis(edges, sorter.array, -1)
+    if edges.ndim == 1:
+        found = np.searchsorted(edges, values, side)
     else:
-        rows = sorted_sequence.array.reshape(-1, sorted_sequence.array.shape[-1])
-        found = np.stack([np.searchsorted(r, v, side) for r, v in zip(rows, values.reshape(len(rows), -1), strict=True)])
-        found = found.reshape(values.shape)
-    return Tensor._from(np.asarray(found, np.int32 if out_int32 else np.int64))
+        if edges.shape[:-1] != values.shape[:-1]:
+            raise RuntimeError(
+                "torch.searchsorted(): boundaries tensor should be 1 dimension or the first N-1 dimensions of boundaries tensor "
+                f"and input value tensor must match, but we got boundaries tensor {list(edges.shape)} and input value tensor "
+                f"{list(values.shape)}"
+            )
+        found = np.empty(values.shape, np.int64)
+        for row in np.ndindex(edges.shape[:-1]):
+            found[row] = np.searchsorted(edges[row], values[row], side)
+    result = Tensor._from(np.asarray(found, np.int32 if out_int32 else np.int64))
+    return result if out is None else write_out(out, result)
+
+
+@public()
+def bucketize(input, boundaries, *, out_int32=False, right=False, out=None):
+    """The number of the interval between sorted boundaries that each element falls into: int64, no gradient."""
+    if boundaries.array.ndim != 1:
+        raise RuntimeError(f"boundaries tensor must be 1 dimension, but got dim({boundaries.array.ndim})")
+    return searchsorted(boundaries, input, out_int32=out_int32, right=right, out=out)
 
 
 @public()

@@ -241,7 +241,7 @@ Tensor.copy_ = copy_
 
 
 def _index_put_arrays(x, value, index, accumulate):
-    out = x.copy()
+    out = np.array(x)
     if accumulate:
         np.add.at(out, index, value)
     else:

@@ -223,13 +223,12 @@ Tensor.__iter__ = _iterate
 def meshgrid(*tensors, indexing=None):
     """Grids of coordinates from vectors; indexing "ij" (default) or "xy". Differentiable."""
     tensors = tensors[0] if len(tensors) == 1 and isinstance(tensors[0], (tuple, list)) else tensors
-    swap = indexing == "xy" and len(tensors) > 1
-    vectors = [tensors[1], tensors[0], *tensors[2:]] if swap else list(tensors)
-    shape = tuple(v.array.size for v in vectors)
-    grids = [expand(reshape(v, (1,) * i + (-1,) + (1,) * (len(shape) - i - 1)), shape) for i, v in enumerate(vectors)]
-    if swap:
+    if indexing not in (None, "ij", "xy"):
+        raise RuntimeError(f'torch.meshgrid: indexing must be one of "xy" or "ij", but received: {indexing}')
+    shape = tuple(v.array.size for v in tensors)
+    grids = [expand(reshape(v, (1,) * i + (-1,) + (1,) * (len(shape) - i - 1)), shape) for i, v in enumerate(tensors)]
+    if indexing == "xy" and len(tensors) > 1:
         grids = [transpose(x, 0, 1) for x in grids]
-        grids[0], grids[1] = grids[1], grids[0]
     return tuple(grids)
 
 

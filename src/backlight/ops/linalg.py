@@ -89,7 +89,7 @@ def mv(input, vec, *, out=None):
     return result if out is None else write_out(out, result)
 
 
-@public(aliases=("inner",))
+@public()
 def dot(input, tensor, *, out=None):
     """The sum of the products of two vectors. (N), (N) -> (). Differentiable in both."""
     x, y = input.array, tensor.array
@@ -102,6 +102,21 @@ def dot(input, tensor, *, out=None):
         raise RuntimeError(f"inconsistent tensor size, expected tensor [{x.size}] and src [{y.size}] to have the same number of "
                            f"elements, but got {x.size} and {y.size} elements respectively")  # fmt: skip
     result = dot_(input, tensor)
+    return result if out is None else write_out(out, result)
+
+
+@public()
+def inner(input, other, *, out=None):
+    """Sums of products over the last dimensions. (*S, K), (*T, K) -> (*S, *T). Differentiable in both."""
+    if not input.array.ndim or not other.array.ndim:
+        result = mul(input, other)
+    elif input.array.ndim == 1 and other.array.ndim == 1:
+        result = dot(input, other)
+    else:
+        if input.array.shape[-1] != other.array.shape[-1]:
+            raise RuntimeError(f"inner() the last dimension must match on both input tensors but got shapes "
+                               f"{list(input.array.shape)} and {list(other.array.shape)}")  # fmt: skip
+        result = tensordot(input, other, ([-1], [-1]))
     return result if out is None else write_out(out, result)
 
 
@@ -189,6 +204,9 @@ face(matmul, name="matmul", module="linalg", method=False)
 
 def _scaled(bias, product, beta, alpha):
     """beta * bias + alpha * product; a bias that counts zero times isn't looked at, so its NaN doesn't matter."""
+    t = dtypes.promote([bias.array, product.array])
+    if t.category < 2:  # the factors count as numbers of the result's type
+        alpha, beta = (bool(v) if t is dtypes.bool_ else int(v) for v in (alpha, beta))
     product = product if alpha == 1 else product * alpha
     if beta == 0:
         return product
@@ -384,7 +402,10 @@ def tensordot(a, b, dims=2):
     names = [f"a{i}" for i in range(a.array.ndim)]
     others = [f"b{i}" for i in range(b.array.ndim)]
     for i, j in zip(first, second, strict=True):
-        if a.array.shape[i] != b.array.shape[j]:
+        if a.array.shape[i] == 1 or b.array.shape[j] == 1:
+            a = sum(a, i, True) if a.array.shape[i] != 1 else a
+            b = sum(b, j, True) if b.array.shape[j] != 1 else b
+        elif a.array.shape[i] != b.array.shape[j]:
             raise RuntimeError(f"contracted dimensions need to match, but first has size {a.array.shape[i]} in dim {i} and second "
                                f"has size {b.array.shape[j]} in dim {j}")  # fmt: skip
         others[j] = names[i]
@@ -479,7 +500,7 @@ def norm(input, p="fro", dim=None, keepdim=False, out=None, dtype=None):
 
 
 _nuclear = op("nuclear_norm", lambda x: np.linalg.svd(x, compute_uv=False).sum(-1),
-    lambda g, input, _out: mul(unsqueeze(unsqueeze(g, -1), -1), polar_factor(input)), node="LinalgSvdBackward0")  # fmt: skip
+    lambda g, input, _out: mul(unsqueeze(unsqueeze(g, -1), -1), polar_factor(input)), node="LinalgSvdBackward0", holomorphic=False)  # fmt: skip
 
 
 def _polar_arrays(x):
@@ -503,7 +524,7 @@ def _polar_gradient(g, x):
 
 
 polar_gradient = op("polar_gradient", _polar_gradient, None, None)
-polar_factor = op("polar_factor", _polar_arrays, lambda g, input, _out: polar_gradient(g, input))
+polar_factor = op("polar_factor", _polar_arrays, lambda g, input, _out: polar_gradient(g, input), holomorphic=False)
 
 
 def nuclear_norm(input, dim=None, keepdim=False):

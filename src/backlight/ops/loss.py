@@ -416,7 +416,13 @@ def gaussian_nll_loss(input, target, var, full=False, eps=1e-6, reduction="mean"
 def cosine_similarity(x1, x2, dim=1, eps=1e-8):
     """The cosine of the angle between vectors along `dim`. Differentiable in both."""
     t = dtypes.promote([x1.array, x2.array])
+    if t.category < 2:
+        raise RuntimeError("expected common dtype to be floating point, yet common dtype is " + dtypes.scalar_type_name(t))
     x1, x2 = to(x1, t), to(x2, t)
+    if x1.array.shape != x2.array.shape:
+        check_broadcast(x1.array.shape, x2.array.shape)
+        shape = np.broadcast_shapes(x1.array.shape, x2.array.shape)
+        x1, x2 = expand(x1, shape), expand(x2, shape)
     n1, n2 = vector_norm(x1, 2, dim, True), vector_norm(x2, 2, dim, True)
     return sum((x1 / clamp(n1, min=eps)) * (x2 / clamp(n2, min=eps)), dim)
 

@@ -85,8 +85,16 @@ def _channel_shape(ndim):
     return (1, -1) + (1,) * (ndim - 2)
 
 
+def _group_shape(shape, groups):
+    """(N, groups, elements of a group)."""
+    total = 1
+    for n in shape[1:]:
+        total *= n
+    return (shape[0], groups, total // groups)
+
+
 def _group_arrays(x, weight, bias, groups, eps):
-    y, _scale = _normalized(x.reshape(x.shape[0], groups, -1), (2,), eps)
+    y, _scale = _normalized(x.reshape(_group_shape(x.shape, groups)), (2,), eps)
     y = y.reshape(x.shape)
     if weight is not None:
         y = y * weight.reshape(_channel_shape(x.ndim))
@@ -95,7 +103,7 @@ def _group_arrays(x, weight, bias, groups, eps):
 
 def _group_gradient_arrays(g, x, weight, bias_shape, groups, eps):
     inner = g if weight is None else g * weight.reshape(_channel_shape(x.ndim))
-    flat = (x.shape[0], groups, -1)
+    flat = _group_shape(x.shape, groups)
     gx = _affine_gradient_arrays(inner.reshape(flat), x.reshape(flat), None, None, (2,), None, eps)[0].reshape(x.shape)
     rest = (0, *range(2, x.ndim))
     gw = None
@@ -110,7 +118,7 @@ def group_gradient(g, x, weight, bias_shape, groups, eps):
     """Gradients of group_norm, as operations."""
     shape = x.array.shape
     inner = g if weight is None else g * reshape(weight, _channel_shape(len(shape)))
-    flat = (shape[0], groups, -1)
+    flat = _group_shape(shape, groups)
     xs = reshape(x, flat)
     gx = reshape(affine_gradient(reshape(inner, flat), xs, None, None, (2,), None, eps)[0], shape)
     rest = (0, *range(2, len(shape)))
@@ -156,8 +164,6 @@ def group_norm(input, num_groups, weight=None, bias=None, eps=1e-5, cudnn_enable
     if channels % num_groups:
         raise RuntimeError(f"Expected number of channels in input to be divisible by num_groups, but got input of shape "
                            f"{list(input.array.shape)} and num_groups={num_groups}")  # fmt: skip
-    if not input.array.size:
-        return input * 1
     return _group_norm(input, weight, bias, num_groups, eps)
 
 

@@ -265,13 +265,13 @@ face(neg, name="negative", inplace=True)
 abs = unary("abs", np.absolute, lambda g, input, _out: g * _sgn_twin(input), promote="arith", holomorphic=False,
             doc="The absolute value; of complex numbers the modulus. (*S) -> (*S). Differentiable (0 at 0).")  # fmt: skip
 face(abs, name="absolute", inplace=True)
-sign = unary("sign", np.sign, lambda g, _input, _out: g * 0, promote="arith",
+sign = unary("sign", lambda x: np.sign(x) if x.dtype != bool else x.copy(), lambda g, _input, _out: g * 0, promote="arith",
              doc="-1, 0 or 1. (*S) -> (*S). Its gradient is zero.")  # fmt: skip
 
 
 def _sgn(x):
     if x.dtype.kind != "c":
-        return np.sign(x)
+        return np.sign(x) if x.dtype != bool else x.copy()
     size = np.abs(x)
     return np.where(size == 0, 0, x / np.where(size == 0, 1, size)).astype(x.dtype)
 
@@ -356,6 +356,8 @@ frac = unary("frac", lambda x: x - np.trunc(x), lambda g, _input, _out: g, promo
 
 
 def _round_arrays(x, decimals):
+    if x.dtype.kind in "iu":
+        return x.copy()
     if not decimals:
         return np.rint(x)
     scale = x.dtype.type(10.0 ** builtins_abs(decimals))

@@ -11,6 +11,7 @@ import numpy as np
 from ..op import op, public, twin
 from .conv import functional, per_dimension
 from .gather import _ungather
+from .pointwise import _trunc_divide
 from .shape import reshape
 
 # Pooling. A table (outputs, K) lists for every output the flat positions of its window, -1 for padding.
@@ -61,8 +62,13 @@ def _adaptive_table(spatial, sizes):
     return _combine(axes, spatial)
 
 
+def _flat(x, n):
+    """x with its last n dimensions merged (also where others are empty)."""
+    return x.reshape(*x.shape[: x.ndim - n], math.prod(x.shape[x.ndim - n :]))
+
+
 def _max_pool_arrays(x, table, out):
-    flat = x.reshape(*x.shape[: x.ndim - len(out)], -1)
+    flat = _flat(x, len(out))
     lowest = -np.inf if x.dtype.kind == "f" else np.iinfo(x.dtype).min
     padded = np.concatenate([flat, np.full((*flat.shape[:-1], 1), lowest, x.dtype)], -1)
     window = padded[..., table]
@@ -159,16 +165,16 @@ max_pool1d, max_pool2d, max_pool3d = map(_max_pool_face, (1, 2, 3))
 
 
 def _avg_arrays(x, table, out, divisor):
-    flat = x.reshape(*x.shape[: x.ndim - len(out)], -1)
+    flat = _flat(x, len(out))
     padded = np.concatenate([flat, np.zeros((*flat.shape[:-1], 1), x.dtype)], -1)
     total = np.add.reduce(padded[..., table], -1)
-    total = total // divisor.astype(x.dtype) if x.dtype.kind in "iu" else total / divisor.astype(x.dtype)
+    total = (_trunc_divide if x.dtype.kind in "iu" else np.divide)(total, divisor.astype(x.dtype))
     return total.reshape(*x.shape[: x.ndim - len(out)], *out)
 
 
 def _avg_back_arrays(g, shape, table, out, divisor):
     lead = shape[: len(shape) - len(out)]
-    g = g.reshape(*lead, -1) / divisor.astype(g.dtype)
+    g = _flat(g, len(out)) / divisor.astype(g.dtype)
     total = np.zeros((*lead, math.prod(shape[len(lead) :]) + 1), g.dtype)
     np.add.at(total, (..., table), g[..., None])
     return total[..., :-1].reshape(shape)

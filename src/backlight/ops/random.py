@@ -6,8 +6,10 @@ import numpy as np
 
 from .. import dtypes, random, views
 from ..creation import _finish, _shape
-from ..op import inplace, public
+from ..op import inplace, op, public, write_out
 from ..tensor import Tensor
+from .cast import to
+from .shape import expand
 
 
 def _creating(name, draw, words):
@@ -72,6 +74,18 @@ def randperm(n, *, generator=None, out=None, dtype=None, layout=None, device=Non
     return _finish(random.randperm(n, t.array_type, generator=generator), None, device, requires_grad, out)
 
 
+_bernoulli = op("bernoulli", lambda x, p, generator: _bernoulli_arrays(x, p, generator),
+    lambda g, _input, _out, _p, _generator: g * 0)  # fmt: skip
+_normal = op("normal", lambda x, mean, std, generator: random.normal(x.shape, x.dtype, mean, std, generator=generator),
+    lambda g, _input, _out, _mean, _std, _generator: g * 0)  # fmt: skip
+
+
+def _bernoulli_arrays(x, p, generator):
+    if p is not None:
+        return random.bernoulli_(np.empty_like(x), p, generator=generator)
+    return random.bernoulli(x, generator=generator)
+
+
 @public(method=False)
 def normal(mean, std=1.0, size=None, *, generator=None, out=None, dtype=None, device=None, requires_grad=False, layout=None):
     """Normal random numbers; mean and std are numbers (with a size) or tensors that broadcast."""
@@ -82,18 +96,17 @@ def normal(mean, std=1.0, size=None, *, generator=None, out=None, dtype=None, de
     arrays = [v.array for v in (mean, std) if isinstance(v, Tensor)]
     shape = np.broadcast_shapes(*(a.shape for a in arrays))
     t = dtypes.promote(arrays)
+    like = mean if isinstance(mean, Tensor) else std  # its gradient exists, and is zero
     mean, std = (v.array if isinstance(v, Tensor) else v for v in (mean, std))
-    return _finish(random.normal(shape, t.array_type, mean, std, generator=generator), None, device, requires_grad, out)
+    result = _normal(expand(to(like, t), shape), mean, std, generator)
+    return result if out is None else write_out(out, result)
 
 
 @public()
 def bernoulli(input, p=None, *, generator=None, out=None):
     """Zeros and ones, one with the probability that the element gives (or p for all). No gradient."""
-    if p is not None:
-        array = random.bernoulli_(np.empty_like(input.array), p, generator=generator)
-    else:
-        array = random.bernoulli(input.array, generator=generator)
-    return _finish(array, None, None, False, out)
+    result = _bernoulli(input, p, generator)
+    return result if out is None else write_out(out, result)
 
 
 @public()

@@ -48,7 +48,7 @@ def keep_dims(x, shape, dims):
 
 
 def _sum_arrays(x, dims, keepdim):
-    return np.add.reduce(x, dims, None, None, keepdim)
+    return np.add.reduce(x, dims, x.dtype, None, keepdim)
 
 
 def _count(shape, dims):
@@ -220,10 +220,10 @@ def _without(shape, dim):
     return [n for i, n in enumerate(shape) if i != dim]
 
 
-_prod = op("prod_dim", lambda x, dim, keepdim: np.multiply.reduce(x, dim, keepdims=keepdim),
+_prod = op("prod_dim", lambda x, dim, keepdim: np.multiply.reduce(x, dim, x.dtype, keepdims=keepdim),
     lambda g, input, _out, dim, _keepdim: spread(g, input.shape, (dim,)) * _others(input, dim),
     node="ProdBackward1")  # fmt: skip
-_prod_all = op("prod", lambda x: np.multiply.reduce(x, 0),
+_prod_all = op("prod", lambda x: np.multiply.reduce(x, 0, x.dtype),
     lambda g, input, _out: spread(g, input.shape, (0,)) * _others(input, 0), node="ProdBackward0")  # fmt: skip
 
 

@@ -13,7 +13,7 @@ from .shape import constant_pad, flatten, reshape
 
 # Scans
 
-_cumsum = op("cumsum", lambda x, dim: np.cumsum(x, dim),
+_cumsum = op("cumsum", lambda x, dim: np.cumsum(x, dim, x.dtype),
     lambda g, _input, _out, dim: reverse_cumsum(g, dim))  # fmt: skip
 
 
@@ -38,6 +38,8 @@ def cumsum(input, dim, *, dtype=None, out=None):
 def _cumprod_gradient(g, input, _out, dim):
     """sum over k >= j of g[k] * prod(x[i], i <= k, i != j): quadratic in the length, but right through zeros."""
     n = input.shape[dim]
+    if not n:
+        return g * input
     total = None
     for k in range(n):
         head = input.narrow(dim, 0, k + 1)
@@ -66,7 +68,7 @@ def _cumprod_gradient_arrays(g, x, out, dim):
 
 
 cumprod_gradient = twin(_cumprod_gradient_arrays)(_cumprod_gradient)
-_cumprod = op("cumprod", lambda x, dim: np.cumprod(x, dim),
+_cumprod = op("cumprod", lambda x, dim: np.cumprod(x, dim, x.dtype),
     lambda g, input, out, dim: cumprod_gradient(g, input, out, dim))  # fmt: skip
 
 

@@ -32,8 +32,8 @@ def to_text(record: Record, width: int = 80, steps: int = 100) -> str:
 
 def write(record: Record, file: TextIO, width: int, steps: int = 100) -> None:
     """Writes the record below what a file has already, in colour where that is a terminal that wants it (see NO_COLOR)."""
-    plain = {"color_system": None} if os.environ.get("NO_COLOR") else {}
-    text = _render(record, Console(file=file, width=width, **plain), steps)
+    colours = None if os.environ.get("NO_COLOR") else "auto"
+    text = _render(record, Console(file=file, width=width, color_system=colours), steps)
     encoding = getattr(file, "encoding", None) or "utf-8"
     if not encoding.lower().startswith("utf"):
         text = text.replace("µ", "u").replace("…", "~").encode(encoding, "replace").decode(encoding)
@@ -44,7 +44,7 @@ def write(record: Record, file: TextIO, width: int, steps: int = 100) -> None:
 def _render(record: Record, console: Console, limit: int) -> str:
     with console.capture() as capture:
         if not record.passes:
-            console.print(_line("No backward pass ran: nothing called backward() or autograd.grad()."))
+            console.print("No backward pass ran.")
         for number, one in enumerate(record.passes, 1):
             if number > 1:
                 console.print()
@@ -127,7 +127,7 @@ def table(columns: Sequence[Column], width: int, row_styles: Sequence[str]) -> G
     """A table of the most important columns that fit, and of the rows that say something in them."""
     gap = 2 if sum(c.width + 2 for c in columns) - 2 <= width else 1
     shown = [c for c in columns if c.rank is None]
-    for column in sorted((c for c in columns if c.rank is not None), key=lambda c: -c.rank):
+    for column in sorted((c for c in columns if c.rank is not None), key=lambda c: c.rank or 0, reverse=True):
         if sum(c.width + gap for c in shown) + column.width > width:
             break
         shown.append(column)
