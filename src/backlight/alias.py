@@ -75,7 +75,7 @@ class _Alias(MetaPathFinder, Loader):
 
     def exec_module(self, module):
         """The module was executed under its own name; the import system only overwrote its `__spec__`."""
-        module.__spec__ = module.__spec__.loader_state
+        module.__spec__ = getattr(module.__spec__, "loader_state", None)
 
 
 _alias = _Alias()
@@ -97,7 +97,10 @@ def _module(name: str) -> ModuleType:
 
 
 def install() -> None:
-    """Makes `import torch` give Backlight from now on. RuntimeError if PyTorch itself was imported before."""
+    """Makes `import torch` give Backlight from now on. RuntimeError if PyTorch itself was imported before.
+
+    `torch.__version__` is then that of the PyTorch which Backlight follows, marked: "2.13.0+backlight".
+    """
     if sys.modules.get("torch", _root) is not _root:
         raise RuntimeError("PyTorch was already imported; install the alias before the first `import torch`")
     if _alias not in sys.meta_path:

@@ -186,7 +186,9 @@ def sum_to(g, shape):
     if g.shape == shape:
         return g
     extra = g.ndim - len(shape)
-    dims = tuple(range(extra)) + tuple(extra + i for i, n in enumerate(shape) if n == 1 and g.shape[extra + i] != 1)
+    if g.shape[extra:] == shape:
+        return np.add.reduce(g, 0 if extra == 1 else tuple(range(extra)))
+    dims = tuple(range(extra)) + tuple([extra + i for i, n in enumerate(shape) if n == 1 and g.shape[extra + i] != 1])
     return np.add.reduce(g, dims, keepdims=True).reshape(shape)
 
 
@@ -451,40 +453,48 @@ def _deposit(port, g, buffers):
         slots[port.number] = g if total is None else total + g
 
 
-# A gradient array may become `.grad` without a copy when nobody else can see it. Reference counts say so; the
-# count that "nobody" shows is measured once, by a sweep over a probe, because it differs between interpreters.
-_unique_count = 0
+# A gradient array may become `.grad` without a copy when nobody else can see its memory. Reference counts say so; the
+# counts that "nobody" shows are measured once, by a sweep over a probe, because they differ between interpreters.
+_unique = {"array": 0, "base": 0}
 
 
 def _owned(g) -> bool:
-    return g.base is None and sys.getrefcount(g) <= _unique_count and g.flags.writeable
+    base = g.base
+    if base is None:
+        return sys.getrefcount(g) <= _unique["array"]
+    return (
+        sys.getrefcount(g) <= _unique["array"]
+        and sys.getrefcount(base) <= _unique["base"]
+        and g.flags.c_contiguous
+        and g.flags.writeable
+        and type(base) is np.ndarray
+        and base.size == g.size
+    )
 
 
-def _measure_unique_count():
-    global _unique_count
-
+def _measure_unique_counts():
     class Source(Node):
         __slots__ = ()
 
         def run(self, g, edges, keep):
-            return (np.ones(2) * 2,)
+            return ((np.ones((2, 2)) * 2).T,)
 
     class Probe(Node):
         __slots__ = ()
 
         def run(self, g, edges, keep):
             with lock:
-                Probe.count = self.counted(g)
+                self.look(g)
             return edges
 
-        def counted(self, g):
-            return sys.getrefcount(g)
+        def look(self, g):
+            base = g.base
+            _unique["array"], _unique["base"] = sys.getrefcount(g), sys.getrefcount(base)
 
     probe, source = Probe(), Source()
     probe.edges, probe.seq, probe.hooks = (), 1, None
     source.edges, source.seq, source.hooks = (probe,), 2, None
     sweep([source], [np.ones(2)])
-    _unique_count = Probe.count
 
 
-_measure_unique_count()
+_measure_unique_counts()

@@ -1,7 +1,7 @@
 """The operations: importing this package binds them as functions, methods and operators."""
 
 # In the order in which they build on each other: see README.md.
-from . import (  # noqa: F401  # noqa: F401
+from . import (  # noqa: F401
     activation,
     arrange,
     cast,

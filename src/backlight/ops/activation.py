@@ -8,7 +8,8 @@ from .. import dtypes
 from ..op import binary, op, public, twin, unary
 from ..op import inplace as write_in_place
 from ..tensor import Tensor, dimension
-from .pointwise import clamp, exp, masked_fill, sigmoid, tanh, where, where_zero
+from .choose import clamp, masked_fill, where, where_zero
+from .pointwise import exp, sigmoid, tanh
 from .shape import reshape
 from .special import erf
 

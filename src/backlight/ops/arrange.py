@@ -9,8 +9,9 @@ from numpy.lib.stride_tricks import as_strided as _strides
 
 from ..op import face, op, public, twin, write_out
 from ..tensor import Tensor, dimension
+from .cast import clone
 from .gather import _index_select
-from .shape import constant_pad, narrow, flatten, reshape, sizes
+from .shape import constant_pad, flatten, narrow, reshape, sizes, transpose
 
 # Diagonals and triangles
 
@@ -169,3 +170,46 @@ def pad_by_index(x, pad, mode):
             raise NotImplementedError(f"Unrecognised padding mode {mode}")
         x = _index_select(x, Tensor._from(place), dim)
     return x
+
+# Turning, and diagonals of what is flat
+
+
+@public()
+def fliplr(input):
+    """Reverses the second dimension. Differentiable."""
+    if input.array.ndim < 2:
+        raise RuntimeError("Input must be >= 2-d.")
+    return flip(input, 1)
+
+
+@public()
+def flipud(input):
+    """Reverses the first dimension. Differentiable."""
+    if input.array.ndim < 1:
+        raise RuntimeError("Input must be >= 1-d.")
+    return flip(input, 0)
+
+
+@public()
+def rot90(input, k=1, dims=(0, 1)):
+    """Turns by k times 90 degrees in the plane of two dimensions. Differentiable."""
+    n = input.array.ndim
+    if len(dims) != 2:
+        raise RuntimeError(f"expected total rotation dims == 2, but got dims = {len(dims)}")
+    if n < 2:
+        raise RuntimeError(f"expected total dims >= 2, but got total dims = {n}")
+    if dims[0] == dims[1] or builtins.abs(dims[0] - dims[1]) == n:
+        raise RuntimeError(f"expected rotation dims to be different, but got dim0 = {dims[0]} and dim1 = {dims[1]}")
+    a, b = dimension(dims[0], n), dimension(dims[1], n)
+    k %= 4
+    if k == 0:
+        return clone(input)
+    if k == 2:
+        return flip(input, a, b)
+    return flip(transpose(input, a, b), a if k == 1 else b)
+
+
+@public()
+def diagflat(input, offset=0):
+    """A matrix with the elements of the input on its diagonal. Differentiable."""
+    return diag_embed(flatten(input) if input.array.ndim != 1 else input, offset)

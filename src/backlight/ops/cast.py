@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from .. import dtypes, engine
-from ..op import face, op, public, twin
+from ..op import binary, face, op, public, twin, write_out
 from ..tensor import Tensor
 
 
@@ -55,13 +55,21 @@ Tensor.real = property(real, doc="The real part, a view for complex tensors.")
 Tensor.imag = property(imag, doc="The imaginary part of a complex tensor, a view.")
 
 
+_complex = binary("complex", lambda a, b: a + np.multiply(b, 1j, dtype=np.complex64 if a.dtype == np.float32 else np.complex128),
+    lambda g, _input, _other, _out: real(g),
+    lambda g, _input, _other, _out: real(g * -1j), public=False, holomorphic=False)  # fmt: skip
+
+
 @public(method=False)
 def complex(real, imag):
     """A complex tensor from its parts. Differentiable in both."""
     if real.dtype is not imag.dtype:
         raise RuntimeError(f"Expected object of scalar type {dtypes.scalar_type_name(real.dtype)} but got scalar type "
                            f"{dtypes.scalar_type_name(imag.dtype)} for second argument")  # fmt: skip
-    return to_complex(real) + to_complex(imag) * 1j
+    if real.dtype not in (dtypes.float32, dtypes.float64, dtypes.float16):
+        raise RuntimeError(f"Expected both inputs to be Half, Float or Double tensors but got "
+                           f"{dtypes.scalar_type_name(real.dtype)} and {dtypes.scalar_type_name(imag.dtype)}")  # fmt: skip
+    return _complex(real, imag)
 
 
 # Casts and copies
@@ -168,3 +176,83 @@ def clone(input, *, memory_format=None):
 
 
 clone.arrays = np.copy
+
+# Complex numbers from and as other things
+
+_angle = op("angle", lambda x: np.angle(x) if x.dtype.kind == "c" else np.where(np.isnan(x), x, np.where(x < 0, np.pi, 0)).astype(x.dtype),
+    lambda g, input, _out: angle_gradient(g, input), holomorphic=False)  # fmt: skip
+
+
+@twin(lambda g, x: g * 0 if x.dtype.kind != "c" else np.where(x == 0, 0, g * 1j * x / np.where(x == 0, 1, x.real**2 + x.imag**2)))
+def angle_gradient(g, x):
+    """The gradient of the angle: zero for real numbers and at 0."""
+    if not x.dtype.is_complex:
+        return g * 0
+    size = x.abs()
+    return (to_complex(g) * 1j * (x / (size * size))).masked_fill(x == 0, 0)
+
+
+@public()
+def angle(input, *, out=None):
+    """The angle of complex numbers in radians; 0 or pi for real ones. Differentiable."""
+    result = _angle(input if input.dtype.category > 1 else to(input, dtypes.get_default_dtype()))
+    return result if out is None else write_out(out, result)
+
+
+@public(method=False)
+def polar(abs, angle, *, out=None):
+    """abs * exp(i * angle), complex. Differentiable in both."""
+    if abs.dtype is not angle.dtype:
+        raise RuntimeError(f"Expected object of scalar type {dtypes.scalar_type_name(abs.dtype)} but got scalar type "
+                           f"{dtypes.scalar_type_name(angle.dtype)} for second argument")  # fmt: skip
+    result = complex(abs * angle.cos(), abs * angle.sin())
+    return result if out is None else write_out(out, result)
+
+
+def _as_real_arrays(x):
+    return x[..., None].view(x.real.dtype)
+
+
+def _as_complex_arrays(x):
+    return x.view(np.complex64 if x.dtype == np.float32 else np.complex128)[..., 0]
+
+
+_as_real = op("view_as_real", _as_real_arrays, lambda g, _input, _out: as_complex(g), view=True, promote="keep", holomorphic=False)
+_as_complex = op("view_as_complex", _as_complex_arrays, lambda g, _input, _out: as_real(g), view=True, promote="keep",
+                 holomorphic=False)  # fmt: skip
+
+
+@twin(lambda x: _as_complex_arrays(np.ascontiguousarray(x)))
+def as_complex(x):
+    """Pairs of real numbers as complex numbers."""
+    return _as_complex(x.contiguous())
+
+
+@twin(lambda x: _as_real_arrays(np.asarray(x)))
+def as_real(x):
+    """Complex numbers as pairs of real numbers."""
+    return _as_real(x)
+
+
+@public(method=False)
+def view_as_real(input):
+    """Complex numbers as pairs of real ones, a view. (*S) -> (*S, 2). Differentiable."""
+    if not input.dtype.is_complex:
+        raise RuntimeError("view_as_real is only supported for complex tensors")
+    return _as_real(input)
+
+
+@public(method=False)
+def view_as_complex(input):
+    """Pairs of real numbers as complex ones, a view. (*S, 2) -> (*S). Differentiable."""
+    x = input.array
+    if x.dtype not in (np.float32, np.float64):
+        raise RuntimeError(f"view_as_complex is only supported for half, float and double tensors, but got a tensor of scalar type: "
+                           f"{dtypes.scalar_type_name(input.dtype)}")  # fmt: skip
+    if not x.ndim:
+        raise RuntimeError("Input tensor must have one or more dimensions")
+    if x.shape[-1] != 2:
+        raise RuntimeError("Tensor must have a last dimension of size 2")
+    if x.strides[-1] != x.itemsize:
+        raise RuntimeError("Tensor must have a last dimension with stride 1")
+    return _as_complex(input)

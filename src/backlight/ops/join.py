@@ -9,7 +9,8 @@ import numpy as np
 from .. import dtypes
 from ..op import face, op, public, twin, write_out
 from ..tensor import Tensor, dimension
-from .shape import expand, narrow, reshape, select, transpose, unsqueeze
+from .gather import _index_select
+from .shape import constant_pad, expand, narrow, reshape, select, transpose, unsqueeze
 
 
 def variadic(name, arrays, gradients, node):
@@ -240,14 +241,86 @@ def _stacking(name, lift, dim):
     return face(function, name=name, method=False)
 
 
-def atleast_1d(x):
+def _at_least(name, lift):
+    def function(*tensors):
+        if len(tensors) == 1 and isinstance(tensors[0], (tuple, list)):
+            return tuple(map(lift, tensors[0]))
+        return lift(tensors[0]) if len(tensors) == 1 else tuple(map(lift, tensors))
+
+    function.__doc__ = f"The tensors with dimensions of size 1 added as numpy.{name} does, as views. Differentiable."
+    return face(function, name=name, method=False)
+
+
+def _one(x):
     return reshape(x, 1) if not x.array.ndim else x
 
 
-def atleast_2d(x):
+def _two(x):
     return reshape(x, 1, 1) if not x.array.ndim else unsqueeze(x, 0) if x.array.ndim == 1 else x
 
 
-_stacking("hstack", atleast_1d, lambda tensors: 0 if tensors[0].array.ndim < 2 else 1)
-_stacking("vstack", atleast_2d, 0)
+def _three(x):
+    return unsqueeze(_two(x), -1) if x.array.ndim < 3 else x
+
+
+atleast_1d, atleast_2d, atleast_3d = _at_least("atleast_1d", _one), _at_least("atleast_2d", _two), _at_least("atleast_3d", _three)
+_stacking("hstack", _one, lambda tensors: 0 if tensors[0].array.ndim < 2 else 1)
+_stacking("vstack", _two, 0)
+_stacking("row_stack", _two, 0)
+_stacking("dstack", _three, 2)
 _stacking("column_stack", lambda x: reshape(x, -1, 1) if x.array.ndim < 2 else x, 1)
+
+
+@public()
+def tensor_split(input, indices_or_sections, dim=0):
+    """Views of the tensor: a number of nearly equal parts, or parts that end at the given indices."""
+    if not input.array.ndim:
+        raise RuntimeError("tensor_split expected at least a 1-dimensional tensor, but got a tensor with 0 dims")
+    d = dimension(dim, input.array.ndim)
+    n = input.array.shape[d]
+    if isinstance(indices_or_sections, Tensor):
+        indices_or_sections = indices_or_sections.tolist()
+    if isinstance(indices_or_sections, int):
+        parts = indices_or_sections
+        if parts <= 0:
+            raise RuntimeError(f"number of sections must be larger than 0, got {parts}")
+        ends = [(n // parts + 1) * builtins.min(i, n % parts) + n // parts * builtins.max(i - n % parts, 0) for i in range(1, parts)]
+    else:
+        ends = [builtins.min(builtins.max(i + n if i < 0 else i, 0), n) for i in indices_or_sections]
+    starts = [0, *ends]
+    return tuple(narrow(input, d, a, builtins.max(b - a, 0)) for a, b in zip(starts, [*ends, n], strict=True))
+
+
+@public(method=False)
+def block_diag(*tensors):
+    """A matrix with the given matrices on its diagonal, zeros elsewhere. Differentiable in all."""
+    blocks = [_two(x) for x in _promoted(tensors, "block_diag")]
+    width, left, rows = builtins.sum(x.array.shape[1] for x in blocks), 0, []
+    for x in blocks:
+        rows.append(constant_pad(x, (left, width - left - x.array.shape[1]), 0))
+        left += x.array.shape[1]
+    return cat(rows, 0)
+
+
+@public(method=False)
+def cartesian_prod(*tensors):
+    """All combinations of one element of each vector: (N), (M) -> (N * M, 2). Differentiable in all."""
+    if len(tensors) == 1:
+        return tensors[0]
+    return stack([reshape(grid, -1) for grid in meshgrid(*tensors, indexing="ij")], 1)
+
+
+@public()
+def combinations(input, r=2, with_replacement=False):
+    """The combinations of r elements of a vector, one a row. Differentiable."""
+    from itertools import combinations, combinations_with_replacement
+
+    if input.array.ndim != 1:
+        raise RuntimeError(f"Expect a 1D vector, but got shape {list(input.array.shape)}")
+    if r < 0:
+        raise RuntimeError(f"Expect a non-negative number, but got {r}")
+    if r == 0:
+        return Tensor._from(np.empty(0, input.array.dtype))
+    choose = combinations_with_replacement if with_replacement else combinations
+    rows = np.array(list(choose(range(input.array.size), r)), np.int64).reshape(-1, r)
+    return reshape(_index_select(input, Tensor._from(rows.reshape(-1)), 0), rows.shape)

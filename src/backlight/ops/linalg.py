@@ -6,10 +6,11 @@ import numpy as np
 
 from .. import dtypes
 from ..op import check_broadcast, face, op, public, twin, write_out
-from ..tensor import Tensor
+from ..tensor import Tensor, dimension
 from .arrange import diagonal
 from .cast import to
-from .pointwise import abs, mul, sgn, where_zero
+from .choose import where_zero
+from .pointwise import abs, mul, sgn
 from .reduce import dims_of, keep_dims, spread, sum
 from .shape import _unsafe_view, expand, permute, reshape, squeeze, sum_to_size_, t, transpose, unsqueeze
 
@@ -540,3 +541,84 @@ def nuclear_norm(input, dim=None, keepdim=False):
             result = unsqueeze(result, d)
     return result
 
+# Products of other kinds
+
+
+@public()
+def trace(input):
+    """The sum of a matrix's diagonal. Differentiable."""
+    if input.array.ndim != 2:
+        raise RuntimeError("trace: expected a matrix")
+    return sum(diagonal(input))
+
+
+@public()
+def kron(input, other):
+    """The Kronecker product: every element of input times all of other. Differentiable in both."""
+    n = max(input.array.ndim, other.array.ndim)
+    a, b = ((1,) * (n - x.array.ndim) + x.array.shape for x in (input, other))
+    left = reshape(input, [k for size in a for k in (size, 1)])
+    right = reshape(other, [k for size in b for k in (1, size)])
+    return reshape(mul(left, right), [p * q for p, q in zip(a, b, strict=True)])
+
+
+def _cross_arrays(a, b, dim):
+    a, b = np.broadcast_arrays(a, b)
+    return np.cross(a, b, axis=dim)
+
+
+_cross = op("linalg_cross", _cross_arrays,
+    lambda g, _input, other, _out, dim: _cross(other, g, dim),
+    lambda g, input, _other, _out, dim: _cross(g, input, dim))  # fmt: skip
+
+
+@public(method=False, module="linalg", name="cross")
+def _linalg_cross(input, other, *, dim=-1, out=None):
+    """The cross product of vectors of 3 elements along `dim`. Differentiable in both."""
+    if input.array.ndim != other.array.ndim:
+        raise RuntimeError("linalg.cross: inputs must have the same number of dimensions.")
+    d = dimension(dim, input.array.ndim)
+    if input.array.shape[d] != 3 or other.array.shape[d] != 3:
+        raise RuntimeError(f"linalg.cross: inputs dimension {dim} must have length 3. Got {input.array.shape[d]} and "
+                           f"{other.array.shape[d]}")  # fmt: skip
+    check_broadcast(input.array.shape, other.array.shape)
+    shape = np.broadcast_shapes(input.array.shape, other.array.shape)
+    result = _cross(expand(input, shape), expand(other, shape), d)
+    return result if out is None else write_out(out, result)
+
+
+@public()
+def cross(input, other, dim=None, *, out=None):
+    """The cross product of vectors of 3 elements along `dim` (the first of size 3 if None). Differentiable in both."""
+    if dim is None:
+        if 3 not in input.array.shape:
+            raise RuntimeError("no dimension of size 3 in input")
+        dim = input.array.shape.index(3)
+    return _linalg_cross(input, other, dim=dim, out=out)
+
+
+@public(inplace=True)
+def addbmm(input, batch1, batch2, *, beta=1, alpha=1, out=None):
+    """beta * input + alpha * the sum of batch1 @ batch2 over the batch. Differentiable in all."""
+    result = _scaled(input, sum(bmm(batch1, batch2), 0), beta, alpha)
+    return result if out is None else write_out(out, result)
+
+
+@public()
+def dist(input, other, p=2):
+    """The p-norm of input - other. Differentiable in both."""
+    return vector_norm(input - other, p)
+
+
+@public(method=False)
+def cdist(x1, x2, p=2.0, compute_mode="use_mm_for_euclid_dist_if_necessary"):
+    """The p-norm distances of all pairs of rows. (*, P, M), (*, R, M) -> (*, P, R). Differentiable in both."""
+    del compute_mode
+    if x1.array.ndim < 2 or x2.array.ndim < 2:
+        raise RuntimeError(f"cdist only supports at least 2D tensors, X{1 if x1.array.ndim < 2 else 2} got: "
+                           f"{(x1 if x1.array.ndim < 2 else x2).array.ndim}D")  # fmt: skip
+    if x1.array.shape[-1] != x2.array.shape[-1]:
+        raise RuntimeError(f"X1 and X2 must have the same number of columns. X1: {x1.array.shape[-1]} X2: {x2.array.shape[-1]}")
+    if p < 0:
+        raise RuntimeError("cdist only supports non-negative p values")
+    return vector_norm(unsqueeze(x1, -2) - unsqueeze(x2, -3), p, -1)

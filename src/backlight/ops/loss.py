@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 
 import numpy as np
 
 from .. import dtypes
-from ..op import binary, check_broadcast, op, public, twin, write_out
+from ..op import check_broadcast, op, public, twin, write_out
 from ..tensor import Tensor
 from .activation import functional, logsigmoid, softplus
 from .cast import to
+from .choose import clamp, masked_fill, minimum, where
 from .gather import _index_select
 from .linalg import vector_norm
-from .pointwise import clamp, exp, log, masked_fill, minimum, sgn, sigmoid, where, where_zero
+from .pointwise import exp, log, sgn, sigmoid
 from .reduce import log_softmax, mean, sum
 from .shape import expand, reshape
+from .special import xlogy
 
 
 def _reduction(size_average, reduce, reduction):
@@ -213,11 +216,49 @@ def nll_back(g, target, weight, reduction, ignore):
     return _nll(g, target, weight, reduction, ignore)
 
 
+# The common case apart: one class index per row, no weights, nothing ignored
+
+
+@lru_cache(maxsize=64)
+def _rows(count):
+    return np.arange(count)
+
+
+def _plain_arrays(x, target, reduction):
+    picked = x[_rows(len(target)), target]
+    if reduction == "none":
+        return -picked
+    total = np.add.reduce(picked)
+    return -total if reduction == "sum" else total / x.dtype.type(-len(target))
+
+
+def _plain_gradient_arrays(g, target, shape, reduction):
+    out = np.zeros(shape, g.dtype)
+    out[_rows(len(target)), target] = g / g.dtype.type(-len(target)) if reduction == "mean" else -g
+    return out
+
+
+_nll_plain = op("nll_loss_plain", _plain_arrays,
+    lambda g, input_shape, target, _out, reduction: _nll_plain_gradient(g, target, input_shape, reduction),
+    None, promote="keep", node="NllLossBackward0")  # fmt: skip
+_nll_plain_gradient = op("nll_loss_plain_gradient", _plain_gradient_arrays,
+    lambda g, _input, target, _out, _shape, reduction: _nll_plain(g, target, reduction), None, promote="keep")  # fmt: skip
+
+
+def _is_plain(x, t, ignore_index):
+    if x.ndim != 2 or t.ndim != 1 or t.dtype != np.int64 or len(t) != len(x) or not len(t):
+        return False
+    # As unsigned numbers negative indices are huge, so one maximum checks both ends.
+    return np.maximum.reduce(t.view(np.uint64)) < x.shape[1] and not 0 <= ignore_index < x.shape[1]
+
+
 @public(**functional)
 def nll_loss(input, target, weight=None, size_average=None, ignore_index=-100, reduce=None, reduction="mean"):
     """-input[n, target[n]], weighted by class and averaged over the weights. (N, C, *), (N, *) -> (). Differentiable."""
     reduction = _reduction(size_average, reduce, reduction)
     x = input.array
+    if weight is None and _is_plain(x, target.array, ignore_index):
+        return _nll_plain(input, target, reduction)
     if x.ndim < 1:
         raise ValueError(f"Expected 1 or more dimensions (got {x.ndim})")
     if target.dtype is dtypes.uint8:
@@ -306,12 +347,6 @@ def kl_div(input, target, size_average=None, reduce=None, reduction="mean", log_
     reduction = _reduction(size_average, reduce, reduction)
     loss = exp(target) * (target - input) if log_target else xlogy(target, target) - target * input
     return _reduced(loss, reduction)
-
-
-xlogy = binary("xlogy", lambda x, y: np.where((x == 0) & ~np.isnan(y), x.dtype.type(0), x * np.log(np.where(x == 0, np.ones((), y.dtype), y))),
-    lambda g, input, other, _out: where_zero((input == 0) & (other <= 0), g * log(other)),
-    lambda g, input, other, _out: g * (input / other),
-    promote="float", doc="input * log(other), 0 where input is 0. Differentiable in both.")  # fmt: skip
 
 
 def _bce_arrays(x, target):

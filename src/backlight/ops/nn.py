@@ -11,8 +11,8 @@ from ..op import op, public, twin
 from ..tensor import Tensor
 from ..views import bump
 from .activation import functional, write_if
+from .choose import masked_fill
 from .linalg import einsum, matmul
-from .pointwise import masked_fill
 from .reduce import softmax
 from .shape import transpose
 

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import operator
+import builtins
 
 import numpy as np
 
 from .. import dtypes
-from ..op import binary, check_broadcast, face, op, public, twin, unary, write_out
+from ..op import binary, face, op, public, twin, unary, write_out
 from ..tensor import Tensor
 from .cast import conj, real, to
-from .gather import nonzero
-from .shape import expand
+from .choose import where_one, where_zero
+from .shape import sum_to_size
 
 # Arithmetic
 
@@ -229,16 +229,6 @@ _pow_number = op("pow_number", _pow_number_arrays,
     node="PowBackward0")  # fmt: skip
 
 
-def _where_zero(condition, x):
-    return np.where(condition, np.zeros((), x.dtype), x)
-
-
-@twin(_where_zero)
-def where_zero(condition, x):
-    """x with zeros where the condition holds."""
-    return masked_fill(x, condition, 0)
-
-
 @public(inplace=True)
 def pow(input, exponent, *, out=None):
     """input ** exponent with broadcasting. (*S), (*T) -> (*broadcast(S, T)). Differentiable in both."""
@@ -247,9 +237,7 @@ def pow(input, exponent, *, out=None):
     t = dtypes.number_type(exponent)
     if t is None:
         raise TypeError(f"pow(): argument 'exponent' (position 2) must be Tensor or Number, not {type(exponent).__name__}")
-    if input.array.dtype.kind in "fV" and t.category < 3:
-        result = _pow_number(input, exponent)
-    elif input.array.dtype.kind == "c":
+    if input.array.dtype.kind == "c" or (input.array.dtype.kind in "fV" and t.category < 3):
         result = _pow_number(input, exponent)
     else:
         if t.category == 1 and exponent < 0 and input.dtype.category == 1:
@@ -278,12 +266,6 @@ def _sgn(x):
 
 _sgn_complex = op("sgn", _sgn,
     lambda g, input, out: (g - real(g * conj(out)) * out) / where_one(abs(input)), holomorphic=False)  # fmt: skip
-
-
-@twin(lambda x: np.where(x == 0, np.ones((), x.dtype), x))
-def where_one(x):
-    """x with ones in place of zeros."""
-    return masked_fill(x, x == 0, 1)
 
 
 @twin(_sgn)
@@ -360,11 +342,10 @@ def _round_arrays(x, decimals):
         return x.copy()
     if not decimals:
         return np.rint(x)
-    scale = x.dtype.type(10.0 ** builtins_abs(decimals))
+    scale = x.dtype.type(10.0 ** builtins.abs(decimals))
     return np.rint(x * scale) / scale if decimals > 0 else np.rint(x / scale) * scale
 
 
-builtins_abs = operator.abs
 _round = op("round", _round_arrays, lambda g, _input, _out, _decimals: g * 0, promote="arith")
 
 
@@ -373,168 +354,96 @@ def round(input, *, decimals=0):
     """Rounds half to even, to `decimals` places. Its gradient is zero."""
     return _round(input, decimals)
 
+# Combinations
 
-# Clamping and choosing
+
+def _lerp_arrays(a, b, weight):
+    # From the nearer end, so that the ends are met exactly.
+    return np.where(np.abs(weight) < 0.5, a + weight * (b - a), b - (b - a) * (1 - weight)).astype(a.dtype, copy=False)
 
 
-@public(inplace=True, aliases=("clip",))
-def clamp(input, min=None, max=None, *, out=None):
-    """Limits values to [min, max] (numbers or tensors). Differentiable; the gradient passes where nothing was cut.
+_lerp = op("lerp", _lerp_arrays,
+    lambda g, _input, _end, _out, weight: g * (1 - weight),
+    lambda g, _input, _end, _out, weight: g * weight,
+    promote="arith", node="LerpBackward0")  # fmt: skip
+_lerp_tensor = op("lerp_tensor", _lerp_arrays,
+    lambda g, input_shape, _end, weight, _out: sum_to_size(g * (1 - conj(weight)), input_shape),
+    lambda g, _input, end_shape, weight, _out: sum_to_size(g * conj(weight), end_shape),
+    lambda g, input, end, weight_shape, _out: sum_to_size(g * conj(end - input), weight_shape),
+    node="LerpBackward1", holomorphic=False)  # fmt: skip
 
-    >>> import backlight as torch
-    >>> torch.clamp(torch.tensor([-2., 0.5, 3.]), -1, 1)
-    tensor([-1.0000,  0.5000,  1.0000])
-    """
-    if min is None and max is None:
-        raise RuntimeError("torch.clamp: At least one of 'min' or 'max' must not be None")
-    if isinstance(min, Tensor) or isinstance(max, Tensor):
-        result = input
-        if min is not None:
-            result = _clamp_min_tensor(result, min)
-        if max is not None:
-            result = _clamp_max_tensor(result, max)
+
+@public(inplace=True)
+def lerp(input, end, weight, *, out=None):
+    """input + weight * (end - input), weight a number or a tensor. Differentiable in all."""
+    if input.dtype is not end.dtype:
+        raise RuntimeError(f"expected dtype {input.dtype.name} for `end` but got dtype {end.dtype.name}")
+    if not isinstance(weight, Tensor):
+        result = _lerp(input, end, weight)
     else:
-        t = dtypes.promote([input.array], [v for v in (min, max) if v is not None])
-        result = _clamp(input if t is input.dtype else to(input, t), min, max)
+        if weight.dtype is not input.dtype and weight.array.ndim:
+            raise RuntimeError(f"expected dtype {input.dtype.name} for `weight` but got dtype {weight.dtype.name}")
+        result = _lerp_tensor(input, end, to(weight, input.dtype))
     return result if out is None else write_out(out, result)
 
 
-def _clamp_arrays(x, min, max):
-    return np.clip(x, min, max) if min is None or max is None or min <= max else np.full_like(x, max)
-
-
-def _inside_arrays(x, min, max):
-    inside = True
-    if min is not None:
-        inside = x >= min
-    return inside if max is None else inside & (x <= max)
-
-
-@twin(_inside_arrays)
-def _inside(x, min, max):
-    return Tensor._from(np.asarray(_inside_arrays(x.array, min, max)))
-
-
-_clamp = op("clamp", _clamp_arrays, lambda g, input, _out, min, max: g * _inside(input, min, max),
-            node="ClampBackward1")  # fmt: skip
-_clamp_min_tensor = binary("clamp_min_tensor", np.maximum,
-    lambda g, input, other, _out: g * (input >= other),
-    lambda g, input, other, _out: g * (input < other),
-    public=False, node="ClampMinBackward1")  # fmt: skip
-_clamp_max_tensor = binary("clamp_max_tensor", np.minimum,
-    lambda g, input, other, _out: g * (input <= other),
-    lambda g, input, other, _out: g * (input > other),
-    public=False, node="ClampMaxBackward1")  # fmt: skip
+@public(inplace=True)
+def addcmul(input, tensor1, tensor2, *, value=1, out=None):
+    """input + value * tensor1 * tensor2. Differentiable in all."""
+    return add(input, mul(tensor1, tensor2), alpha=value, out=out)
 
 
 @public(inplace=True)
-def clamp_min(input, min):
-    """clamp with a lower limit only."""
-    return _clamp_min_tensor(input, min) if isinstance(min, Tensor) else clamp(input, min)
-
-
-@public(inplace=True)
-def clamp_max(input, max):
-    """clamp with an upper limit only."""
-    return _clamp_max_tensor(input, max) if isinstance(max, Tensor) else clamp(input, None, max)
-
-
-maximum = binary("maximum", np.maximum,
-    lambda g, input, other, _out: where_zero(input < other, share_ties(g, input, other)),
-    lambda g, input, other, _out: where_zero(input > other, share_ties(g, input, other)),
-    inplace=False, doc="The larger of two elements; NaN wins. Differentiable in both (ties share the gradient).")  # fmt: skip
-minimum = binary("minimum", np.minimum,
-    lambda g, input, other, _out: where_zero(input > other, share_ties(g, input, other)),
-    lambda g, input, other, _out: where_zero(input < other, share_ties(g, input, other)),
-    inplace=False, doc="The smaller of two elements; NaN wins. Differentiable in both (ties share the gradient).")  # fmt: skip
-
-
-@twin(lambda g, a, b: np.where(a == b, g / 2, g))
-def share_ties(g, a, b):
-    """Half of g where a equals b."""
-    return where(a == b, g / 2, g)
-
-
-_where = op("where", lambda condition, input, other: np.where(condition, input, other),
-    None,
-    lambda g, condition, _input, _other, _out: masked_fill(g, ~condition, 0),
-    lambda g, condition, _input, _other, _out: masked_fill(g, condition, 0),
-    promote="keep")  # fmt: skip
-
-
-@public(method=False)
-def where(condition, input=None, other=None, *, out=None):
-    """input where condition holds, else other, with broadcasting; where(condition) is nonzero(as_tuple=True).
-
-    condition: bool. Differentiable in input and other.
-    """
-    if input is None and other is None:
-        return nonzero(condition, as_tuple=True)
-    if condition.dtype is not dtypes.bool_ and condition.dtype is not dtypes.uint8:
-        raise RuntimeError(f"where expected condition to be a boolean tensor, but got a tensor with dtype {condition.dtype}")
-    tensors = [v for v in (input, other) if isinstance(v, Tensor)]
-    t = dtypes.promote([v.array for v in tensors], [v for v in (input, other) if not isinstance(v, Tensor)])
-    input, other = (to(v, t) if isinstance(v, Tensor) else Tensor._from(np.array(v, t.array_type)) for v in (input, other))
-    for a, b in ((condition, input), (condition, other), (input, other)):
-        check_broadcast(a.array.shape, b.array.shape)
-    shape = np.broadcast_shapes(condition.array.shape, input.array.shape, other.array.shape)
-    if condition.dtype is dtypes.uint8:
-        condition = condition.bool()
-    result = _where(condition, *(v if v.array.shape == shape else expand(v, shape) for v in (input, other)))
-    return result if out is None else write_out(out, result)
-
-
-Tensor.where = lambda self, condition, other: where(condition, self, other)
-
-
-def _masked_fill_arrays(x, mask, value):
-    out = np.array(np.broadcast_to(x, np.broadcast_shapes(x.shape, mask.shape)))
-    out[np.broadcast_to(mask, out.shape)] = value
-    return out
-
-
-_masked_fill = op("masked_fill", _masked_fill_arrays,
-    lambda g, _input, mask, _out, _value: masked_fill(g, mask, 0),
-    None,
-    promote="keep")  # fmt: skip
-_masked_fill_tensor = op("masked_fill_tensor", _masked_fill_arrays,
-    lambda g, _input, mask, _value, _out: masked_fill(g, mask, 0),
-    None,
-    lambda g, _input, mask, _value, _out: sum_all(g * mask),
-    promote="keep", node="MaskedFillBackward1")  # fmt: skip
-
-
-@twin(lambda x: np.add.reduce(x, None))
-def sum_all(x):
-    """The sum of all elements."""
-    return x.sum()
-
-
-@public(inplace=True)
-def masked_fill(input, mask, value):
-    """input with `value` (a number or 0-d tensor) where the bool mask holds; shapes broadcast. Differentiable."""
-    if mask.dtype is not dtypes.bool_:
-        raise RuntimeError(f"masked_fill_ only supports boolean masks, but got mask with dtype {mask.dtype.name}"
-                           if mask.dtype.category == 1 else "expected mask dtype to be Bool")  # fmt: skip
-    check_broadcast(input.array.shape, mask.array.shape)
-    if input.array.shape != (shape := np.broadcast_shapes(input.array.shape, mask.array.shape)):
-        input = expand(input, shape)
-    if isinstance(value, Tensor):
-        if value.array.ndim:
-            raise RuntimeError(
-                "masked_fill only supports a 0-dimensional value tensor, but got tensor with "
-                f"{value.array.ndim} dimension(s)."
-            )
-        if value.node is not None:
-            return _masked_fill_tensor(input, mask, value)
-        value = value.array.item()
-    t = dtypes.number_type(value)
-    if t is not None and input.dtype is not dtypes.bool_ and not dtypes.can_cast(t, input.dtype):
+def addcdiv(input, tensor1, tensor2, *, value=1, out=None):
+    """input + value * tensor1 / tensor2. Differentiable in all. RuntimeError for integers."""
+    if tensor1.array.dtype.kind in "biu" and tensor2.array.dtype.kind in "biu":
         raise RuntimeError(
-            f"value cannot be converted to type {input.dtype.array_type.name.replace('64', '64_t').replace('32', '')} "
-            "without overflow"
+            "Integer division with addcdiv is no longer supported, and in a future  release addcdiv will perform a true "
+            "division of tensor1 and tensor2. The historic addcdiv behavior can be implemented as (input + value * "
+            "torch.trunc(tensor1 / tensor2)).to(input.dtype) for integer inputs and as (input + value * tensor1 / tensor2) "
+            "for float inputs. The future addcdiv behavior is just the latter implementation: (input + value * tensor1 / "
+            "tensor2), for all dtypes."
         )
-    return _masked_fill(input, mask, value)
+    return add(input, div(tensor1, tensor2), alpha=value, out=out)
 
 
-masked_fill.arrays = _masked_fill_arrays
+hypot = binary("hypot", np.hypot,
+    lambda g, input, _other, out: g * (input / out),
+    lambda g, _input, other, out: g * (other / out),
+    doc="sqrt(input^2 + other^2) without overflow. Differentiable in both.")  # fmt: skip
+
+
+def _logaddexp_arrays(a, b):
+    if a.dtype.kind != "c":
+        return np.logaddexp(a, b)
+    swap = a.real < b.real
+    low, high = np.where(swap, a, b), np.where(swap, b, a)
+    return high + np.log1p(np.exp(low - high))
+
+
+logaddexp = binary("logaddexp", _logaddexp_arrays,
+    lambda g, input, _other, out: g * exp(input - out),
+    lambda g, _input, other, out: g * exp(other - out),
+    inplace=False, doc="log(exp(input) + exp(other)) without overflow. Differentiable in both.")  # fmt: skip
+logaddexp2 = binary("logaddexp2", np.logaddexp2,
+    lambda g, input, _other, out: g * exp2(input - out),
+    lambda g, _input, other, out: g * exp2(other - out),
+    inplace=False, doc="log2(2^input + 2^other) without overflow. Differentiable in both.")  # fmt: skip
+deg2rad = unary("deg2rad", lambda x: x * x.dtype.type(0.017453292519943295), lambda g, _input, _out: g * 0.017453292519943295,
+                doc="Degrees as radians. Differentiable.")  # fmt: skip
+rad2deg = unary("rad2deg", lambda x: x * x.dtype.type(57.29577951308232), lambda g, _input, _out: g * 57.29577951308232,
+                doc="Radians as degrees. Differentiable.")  # fmt: skip
+
+
+@public(inplace=True)
+def float_power(input, exponent, *, out=None):
+    """input ** exponent computed in float64 (or complex128). Differentiable in both."""
+    if builtins.any(v.dtype.is_complex if isinstance(v, Tensor) else isinstance(v, complex) for v in (input, exponent)):
+        t = dtypes.complex128
+    else:
+        t = dtypes.float64
+    base, power = (to(v, t) if isinstance(v, Tensor) else v for v in (input, exponent))
+    if not isinstance(base, Tensor):
+        base = Tensor._from(np.array(base, t.array_type))
+    result = pow(base, power)
+    return result if out is None else write_out(out, result)

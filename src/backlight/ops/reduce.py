@@ -10,10 +10,10 @@ import numpy as np
 from .. import dtypes
 from ..op import face, op, public, twin, write_out
 from ..tensor import Tensor, dimension
-from . import pointwise
 from .cast import clone, to
+from .choose import masked_fill, maximum, minimum, where_zero
 from .logic import isnan
-from .pointwise import exp, masked_fill, where_zero
+from .pointwise import exp
 from .shape import expand, flatten, reshape, unsqueeze
 
 
@@ -58,7 +58,23 @@ def _count(shape, dims):
     return total
 
 
-_sum_all = op("sum_all", _sum_arrays, lambda g, input_shape, _out, dims, _keepdim: spread(g, input_shape, dims),
+def _total(x, dims, keepdim):
+    """The sum of all elements; short float arrays are added in PyTorch's order, so that losses print the same digits."""
+    lanes = 32 // x.itemsize
+    if 4 < x.size < 4 * lanes and x.dtype.kind == "f" and x.itemsize > 2 and x.flags.c_contiguous:
+        flat = x.reshape(-1)
+        full = x.size // lanes * lanes
+        if full:  # the rest first, then one lane of the vector registers after the other
+            total, parts = np.add.reduce(flat[full:]), np.add.reduce(flat[:full].reshape(-1, lanes))
+        else:  # four accumulators, the first of which takes the rest
+            total, parts = flat[0], np.concatenate([flat[4:], flat[1:4]])
+        for part in parts:
+            total = total + part
+        return total.reshape((1,) * x.ndim) if keepdim else total
+    return np.add.reduce(x, dims, x.dtype, None, keepdim)
+
+
+_sum_all = op("sum_all", _total, lambda g, input_shape, _out, dims, _keepdim: spread(g, input_shape, dims),
               node="SumBackward0")  # fmt: skip
 _sum_dims = op("sum_dims", _sum_arrays, lambda g, input_shape, _out, dims, _keepdim: spread(g, input_shape, dims),
                node="SumBackward1")  # fmt: skip
@@ -70,7 +86,7 @@ def _mean_arrays(x, dims, keepdim):
         return np.true_divide(_sum_arrays(x, dims, keepdim), x.real.dtype.type(count))
 
 
-_mean_all = op("mean_all", _mean_arrays,
+_mean_all = op("mean_all", lambda x, dims, keepdim: np.true_divide(_total(x, dims, keepdim), x.real.dtype.type(x.size)),
     lambda g, input_shape, _out, dims, _keepdim: spread(g / _count(input_shape, dims), input_shape, dims),
     node="MeanBackward0")  # fmt: skip
 _mean_dims = op("mean_dims", _mean_arrays,
@@ -344,7 +360,7 @@ _amax, _amin = _amax_op("amax", np.maximum, "AmaxBackward0"), _amax_op("amin", n
 def _extreme_face(name, by_dim, over_all, elementwise):
     def function(input, dim=None, keepdim=False, *, other=None, out=None):
         if isinstance(dim, Tensor) or other is not None:
-            return getattr(pointwise, elementwise)(input, dim if other is None else other, out)
+            return elementwise(input, dim if other is None else other, out)
         if input.dtype.is_complex:
             raise RuntimeError(f'"{name}_values_cpu" not implemented for \'{dtypes.scalar_type_name(input.dtype)}\'')
         if dim is None:
@@ -375,8 +391,8 @@ def _scalar_pick(input):
     return clone(input), Tensor._from(np.zeros((), np.int64))
 
 
-max = _extreme_face("max", _max_dim, _max_all, "maximum")
-min = _extreme_face("min", _min_dim, _min_all, "minimum")
+max = _extreme_face("max", _max_dim, _max_all, maximum)
+min = _extreme_face("min", _min_dim, _min_all, minimum)
 
 
 def _amax_face(name, primitive):

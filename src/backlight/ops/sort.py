@@ -9,7 +9,7 @@ from ..op import op, public, twin, write_out
 from ..tensor import dimension
 from .cast import to
 from .reduce import Pair, _others, _others_arrays, _scalar_pick, picked
-from .shape import constant_pad, flatten, reshape
+from .shape import constant_pad, reshape
 
 # Scans
 
@@ -149,28 +149,78 @@ def topk(input, k, dim=-1, largest=True, sorted=True, *, out=None):
         values, indices = write_out(out[0], values), write_out(out[1], indices)
     return Pair["topk"](values, indices)
 
-
-_median = op("median_dim", lambda x, dim, keepdim: _median_arrays(x, dim, keepdim),
-    lambda g, input_shape, out, dim, keepdim: picked(g, input_shape, out, dim, keepdim),
-    nondifferentiable=(1,), promote="keep", node="MedianBackward1")  # fmt: skip
+# Running extremes
 
 
-def _median_arrays(x, dim, keepdim):
-    middle = (x.shape[dim] - 1) // 2
-    indices = np.take(_order(x, dim, False), [middle], dim)
-    if x.dtype.kind == "f":
-        nan = np.isnan(x)
-        has = nan.any(dim, keepdims=True)
-        indices = np.where(has, np.expand_dims(nan.argmax(dim), dim), indices)
-    values = np.take_along_axis(x, indices, dim)
-    return (values, indices) if keepdim else (values.squeeze(dim), indices.squeeze(dim))
+def _running(name, better):
+    def arrays(x, dim):
+        moved = np.moveaxis(x, dim, 0)
+        indices = np.zeros(moved.shape, np.int64)
+        best = moved[:1].copy()
+        for i in range(1, moved.shape[0]):
+            newer = better(moved[i], best[0]) | np.isnan(moved[i])
+            indices[i] = np.where(newer, i, indices[i - 1])
+            best[0] = np.where(newer, moved[i], best[0])
+        indices = np.moveaxis(indices, 0, dim)
+        return np.take_along_axis(x, indices, dim), indices
+
+    primitive = op(name, arrays, lambda g, input_shape, out, dim: add_picked(g, input_shape, out, dim),
+                   nondifferentiable=(1,), promote="keep")  # fmt: skip
+
+    def function(input, dim, *, out=None):
+        d = dimension(dim, input.array.ndim)
+        values, indices = primitive(input, d) if input.array.ndim else _scalar_pick(input)
+        if out is not None:
+            values, indices = write_out(out[0], values), write_out(out[1], indices)
+        return Pair[name](values, indices)
+
+    function.__doc__ = f"(values, indices) of the {name[3:]}imum so far, along `dim`. Differentiable in the values."
+    return face(function, name=name)
+
+
+@twin(lambda g, shape, out, dim: _ungather.arrays(g, out[1], shape, dim))
+def add_picked(g, shape, out, dim):
+    """g added at out's indices of `dim` (an element may have been picked several times)."""
+    return _ungather(g, out[1].detach(), shape, dim)
+
+
+cummax, cummin = _running("cummax", np.greater_equal), _running("cummin", np.less_equal)
+
+
+def _logcumsumexp_arrays(x, dim):
+    if x.dtype.kind == "c":
+        moved = np.moveaxis(x, dim, 0)
+        result = moved.copy()
+        for i in range(1, len(moved)):
+            result[i] = _logaddexp_arrays(result[i - 1], moved[i])
+        return np.moveaxis(result, 0, dim)
+    return np.logaddexp.accumulate(x, dim)
+
+
+_logcumsumexp = op("logcumsumexp", _logcumsumexp_arrays,
+    lambda g, input, out, dim: exp(input) * reverse_cumsum(g * exp(-out), dim))  # fmt: skip
 
 
 @public()
-def median(input, dim=None, keepdim=False):
-    """The lower median of all elements, or (values, indices) along `dim`. Differentiable."""
-    if dim is None:
-        return _median(flatten(input) if input.array.ndim != 1 else input, 0, False)[0]
+def logcumsumexp(input, dim, *, out=None):
+    """log(cumsum(exp(input))) along `dim`. Differentiable."""
+    d = dimension(dim, input.array.ndim)
+    result = _logcumsumexp(input, d) if input.array.ndim and input.array.size else input * 1
+    return result if out is None else write_out(out, result)
+
+
+@public()
+def diff(input, n=1, dim=-1, prepend=None, append=None):
+    """The n-th differences of neighbours along `dim`. Differentiable."""
     if not input.array.ndim:
-        return Pair["median"](*_scalar_pick(input))
-    return Pair["median"](*_median(input, dimension(dim, input.array.ndim), keepdim))
+        raise RuntimeError("diff expects input to be at least one-dimensional")
+    if n < 0:
+        raise RuntimeError(f"order must be non-negative but got {n}")
+    d = dimension(dim, input.array.ndim)
+    parts = [x for x in (prepend, input, append) if x is not None]
+    result = cat(parts, d) if len(parts) > 1 else input
+    for _ in range(builtins.min(n, result.array.shape[d])):
+        size = result.array.shape[d]
+        late, early = narrow(result, d, 1, size - 1), narrow(result, d, 0, size - 1)
+        result = logical_xor(late, early) if result.dtype is dtypes.bool_ else late - early
+    return result

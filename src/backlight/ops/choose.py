@@ -1,0 +1,239 @@
+"""Choosing between elements: clamp, maximum, where, masked_fill, nan_to_num, and the like."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from .. import dtypes
+from ..op import binary, check_broadcast, op, public, twin, write_out
+from ..tensor import Tensor
+from .cast import to
+from .gather import nonzero
+from .shape import expand
+
+
+@public(inplace=True, aliases=("clip",))
+def clamp(input, min=None, max=None, *, out=None):
+    """Limits values to [min, max] (numbers or tensors). Differentiable; the gradient passes where nothing was cut.
+
+    >>> import backlight as torch
+    >>> torch.clamp(torch.tensor([-2., 0.5, 3.]), -1, 1)
+    tensor([-1.0000,  0.5000,  1.0000])
+    """
+    if min is None and max is None:
+        raise RuntimeError("torch.clamp: At least one of 'min' or 'max' must not be None")
+    if isinstance(min, Tensor) or isinstance(max, Tensor):
+        result = input
+        if min is not None:
+            result = _clamp_min_tensor(result, min)
+        if max is not None:
+            result = _clamp_max_tensor(result, max)
+    else:
+        t = dtypes.promote([input.array], [v for v in (min, max) if v is not None])
+        result = _clamp(input if t is input.dtype else to(input, t), min, max)
+    return result if out is None else write_out(out, result)
+
+
+def _clamp_arrays(x, min, max):
+    return np.clip(x, min, max) if min is None or max is None or min <= max else np.full_like(x, max)
+
+
+def _inside_arrays(x, min, max):
+    inside = True
+    if min is not None:
+        inside = x >= min
+    return inside if max is None else inside & (x <= max)
+
+
+@twin(_inside_arrays)
+def _inside(x, min, max):
+    return Tensor._from(np.asarray(_inside_arrays(x.array, min, max)))
+
+
+_clamp = op("clamp", _clamp_arrays, lambda g, input, _out, min, max: g * _inside(input, min, max),
+            node="ClampBackward1")  # fmt: skip
+_clamp_min_tensor = binary("clamp_min_tensor", np.maximum,
+    lambda g, input, other, _out: g * (input >= other),
+    lambda g, input, other, _out: g * (input < other),
+    public=False, node="ClampMinBackward1")  # fmt: skip
+_clamp_max_tensor = binary("clamp_max_tensor", np.minimum,
+    lambda g, input, other, _out: g * (input <= other),
+    lambda g, input, other, _out: g * (input > other),
+    public=False, node="ClampMaxBackward1")  # fmt: skip
+
+
+@public(inplace=True)
+def clamp_min(input, min):
+    """clamp with a lower limit only."""
+    return _clamp_min_tensor(input, min) if isinstance(min, Tensor) else clamp(input, min)
+
+
+@public(inplace=True)
+def clamp_max(input, max):
+    """clamp with an upper limit only."""
+    return _clamp_max_tensor(input, max) if isinstance(max, Tensor) else clamp(input, None, max)
+
+
+maximum = binary("maximum", np.maximum,
+    lambda g, input, other, _out: where_zero(input < other, share_ties(g, input, other)),
+    lambda g, input, other, _out: where_zero(input > other, share_ties(g, input, other)),
+    inplace=False, doc="The larger of two elements; NaN wins. Differentiable in both (ties share the gradient).")  # fmt: skip
+minimum = binary("minimum", np.minimum,
+    lambda g, input, other, _out: where_zero(input > other, share_ties(g, input, other)),
+    lambda g, input, other, _out: where_zero(input < other, share_ties(g, input, other)),
+    inplace=False, doc="The smaller of two elements; NaN wins. Differentiable in both (ties share the gradient).")  # fmt: skip
+
+
+@twin(lambda g, a, b: np.where(a == b, g / 2, g))
+def share_ties(g, a, b):
+    """Half of g where a equals b."""
+    return where(a == b, g / 2, g)
+
+
+_where = op("where", lambda condition, input, other: np.where(condition, input, other),
+    None,
+    lambda g, condition, _input, _other, _out: masked_fill(g, ~condition, 0),
+    lambda g, condition, _input, _other, _out: masked_fill(g, condition, 0),
+    promote="keep")  # fmt: skip
+
+
+@public(method=False)
+def where(condition, input=None, other=None, *, out=None):
+    """input where condition holds, else other, with broadcasting; where(condition) is nonzero(as_tuple=True).
+
+    condition: bool. Differentiable in input and other.
+    """
+    if input is None and other is None:
+        return nonzero(condition, as_tuple=True)
+    if condition.dtype is not dtypes.bool_ and condition.dtype is not dtypes.uint8:
+        raise RuntimeError(f"where expected condition to be a boolean tensor, but got a tensor with dtype {condition.dtype}")
+    tensors = [v for v in (input, other) if isinstance(v, Tensor)]
+    t = dtypes.promote([v.array for v in tensors], [v for v in (input, other) if not isinstance(v, Tensor)])
+    input, other = (to(v, t) if isinstance(v, Tensor) else Tensor._from(np.array(v, t.array_type)) for v in (input, other))
+    for a, b in ((condition, input), (condition, other), (input, other)):
+        check_broadcast(a.array.shape, b.array.shape)
+    shape = np.broadcast_shapes(condition.array.shape, input.array.shape, other.array.shape)
+    if condition.dtype is dtypes.uint8:
+        condition = condition.bool()
+    result = _where(condition, *(v if v.array.shape == shape else expand(v, shape) for v in (input, other)))
+    return result if out is None else write_out(out, result)
+
+
+Tensor.where = lambda self, condition, other: where(condition, self, other)
+
+
+def _masked_fill_arrays(x, mask, value):
+    out = np.array(np.broadcast_to(x, np.broadcast_shapes(x.shape, mask.shape)))
+    out[np.broadcast_to(mask, out.shape)] = value
+    return out
+
+
+_masked_fill = op("masked_fill", _masked_fill_arrays,
+    lambda g, _input, mask, _out, _value: masked_fill(g, mask, 0),
+    None,
+    promote="keep")  # fmt: skip
+_masked_fill_tensor = op("masked_fill_tensor", _masked_fill_arrays,
+    lambda g, _input, mask, _value, _out: masked_fill(g, mask, 0),
+    None,
+    lambda g, _input, mask, _value, _out: sum_all(g * mask),
+    promote="keep", node="MaskedFillBackward1")  # fmt: skip
+
+
+@twin(lambda x: np.add.reduce(x, None))
+def sum_all(x):
+    """The sum of all elements."""
+    return x.sum()
+
+
+@public(inplace=True)
+def masked_fill(input, mask, value):
+    """input with `value` (a number or 0-d tensor) where the bool mask holds; shapes broadcast. Differentiable."""
+    if mask.dtype is not dtypes.bool_:
+        raise RuntimeError(f"masked_fill_ only supports boolean masks, but got mask with dtype {mask.dtype.name}"
+                           if mask.dtype.category == 1 else "expected mask dtype to be Bool")  # fmt: skip
+    check_broadcast(input.array.shape, mask.array.shape)
+    if input.array.shape != (shape := np.broadcast_shapes(input.array.shape, mask.array.shape)):
+        input = expand(input, shape)
+    if isinstance(value, Tensor):
+        if value.array.ndim:
+            raise RuntimeError(
+                "masked_fill only supports a 0-dimensional value tensor, but got tensor with "
+                f"{value.array.ndim} dimension(s)."
+            )
+        if value.node is not None:
+            return _masked_fill_tensor(input, mask, value)
+        value = value.array.item()
+    t = dtypes.number_type(value)
+    if t is not None and input.dtype is not dtypes.bool_ and not dtypes.can_cast(t, input.dtype):
+        raise RuntimeError(
+            f"value cannot be converted to type {input.dtype.array_type.name.replace('64', '64_t').replace('32', '')} "
+            "without overflow"
+        )
+    return _masked_fill(input, mask, value)
+
+
+masked_fill.arrays = _masked_fill_arrays
+
+
+# Parts of gradient formulas
+
+
+def _where_zero(condition, x):
+    return np.where(condition, np.zeros((), x.dtype), x)
+
+
+@twin(_where_zero)
+def where_zero(condition, x):
+    """x with zeros where the condition holds."""
+    return masked_fill(x, condition, 0)
+
+
+@twin(lambda x: np.where(x == 0, np.ones((), x.dtype), x))
+def where_one(x):
+    """x with ones in place of zeros."""
+    return masked_fill(x, x == 0, 1)
+
+
+# Choices by sign and by NaN
+
+fmax = binary("fmax", np.fmax,
+    lambda g, input, other, _out: where_zero(~((input >= other) | (other != other)), g),
+    lambda g, input, other, _out: where_zero((input >= other) | (other != other), g),
+    inplace=False, doc="The larger of two elements; a number wins over NaN. Differentiable in both.")  # fmt: skip
+fmin = binary("fmin", np.fmin,
+    lambda g, input, other, _out: where_zero(~((input <= other) | (other != other)), g),
+    lambda g, input, other, _out: where_zero((input <= other) | (other != other), g),
+    inplace=False, doc="The smaller of two elements; a number wins over NaN. Differentiable in both.")  # fmt: skip
+copysign = binary("copysign", np.copysign,
+    lambda g, input, other, _out: g * copysign_slope(input, other),
+    lambda g, _input, _other, _out: g * 0,
+    promote="float", doc="The size of input with the sign of other. Differentiable in input.")  # fmt: skip
+heaviside = binary("heaviside", lambda x, values: np.where(x == 0, values, x > 0).astype(x.dtype), None, None,
+    doc="0 where input < 0, 1 where input > 0, `values` where it is 0. No gradient.")  # fmt: skip
+
+
+@twin(lambda x, y: np.where(x == 0, x * 0, np.copysign(1, x) * np.copysign(1, y)).astype(x.dtype))
+def copysign_slope(x, y):
+    """The derivative of copysign: whether it changed the sign, 0 at 0."""
+    return Tensor._from(np.asarray(copysign_slope.arrays(x.array, y.array)))
+
+
+def _nan_to_num_arrays(x, nan, posinf, neginf):
+    return np.nan_to_num(x, nan=nan, posinf=posinf, neginf=neginf) if x.dtype.kind in "fc" else x.copy()
+
+
+_nan_to_num = op("nan_to_num", _nan_to_num_arrays,
+    lambda g, input, _out, _nan, _posinf, _neginf: where_zero(not_finite(input), g), promote="keep")  # fmt: skip
+
+
+@twin(lambda x: ~np.isfinite(x))
+def not_finite(x):
+    """Where x is NaN or infinite."""
+    return Tensor._from(np.asarray(~np.isfinite(x.array)))
+
+
+@public(inplace=True)
+def nan_to_num(input, nan=0.0, posinf=None, neginf=None, *, out=None):
+    """NaN replaced by `nan`, infinities by `posinf` and `neginf` (the type's limits if None). Differentiable."""
+    result = _nan_to_num(input, nan or 0.0, posinf, neginf)
+    return result if out is None else write_out(out, result)

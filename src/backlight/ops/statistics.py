@@ -1,0 +1,232 @@
+"""Order statistics and moments: median, quantile, mode, kthvalue, histc, cov, corrcoef."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from .. import dtypes
+from ..op import op, public, write_out
+from ..tensor import Tensor, dimension
+from .arrange import diagonal
+from .cast import conj, to
+from .choose import clamp
+from .linalg import matmul
+from .pointwise import lerp, sqrt
+from .reduce import Pair, _scalar_pick, mean, picked, sum
+from .shape import flatten, movedim, reshape, squeeze, transpose, unsqueeze
+from .sort import _order, sort
+
+_median = op("median_dim", lambda x, dim, keepdim: _median_arrays(x, dim, keepdim),
+    lambda g, input_shape, out, dim, keepdim: picked(g, input_shape, out, dim, keepdim),
+    nondifferentiable=(1,), promote="keep", node="MedianBackward1")  # fmt: skip
+
+
+def _median_arrays(x, dim, keepdim):
+    middle = (x.shape[dim] - 1) // 2
+    indices = np.take(_order(x, dim, False), [middle], dim)
+    if x.dtype.kind == "f":
+        nan = np.isnan(x)
+        has = nan.any(dim, keepdims=True)
+        indices = np.where(has, np.expand_dims(nan.argmax(dim), dim), indices)
+    values = np.take_along_axis(x, indices, dim)
+    return (values, indices) if keepdim else (values.squeeze(dim), indices.squeeze(dim))
+
+
+@public()
+def median(input, dim=None, keepdim=False):
+    """The lower median of all elements, or (values, indices) along `dim`. Differentiable."""
+    if dim is None:
+        return _median(flatten(input) if input.array.ndim != 1 else input, 0, False)[0]
+    if not input.array.ndim:
+        return Pair["median"](*_scalar_pick(input))
+    return Pair["median"](*_median(input, dimension(dim, input.array.ndim), keepdim))
+
+def _nanmedian_arrays(x, dim, keepdim):
+    count = (~np.isnan(x)).sum(dim, keepdims=True) if x.dtype.kind == "f" else np.full(_one_in(x.shape, dim), x.shape[dim])
+    place = np.maximum(count - 1, 0) // 2
+    indices = np.take_along_axis(_order(x, dim, False), place, dim)  # NaN sorts last
+    values = np.take_along_axis(x, indices, dim)
+    return (values, indices) if keepdim else (values.squeeze(dim), indices.squeeze(dim))
+
+
+def _one_in(shape, dim):
+    return [1 if i == dim else n for i, n in enumerate(shape)]
+
+
+def _picking(name, arrays, node):
+    """An operation whose values are elements of the input: values and indices along a dimension."""
+    return op(name, arrays, lambda g, input_shape, out, dim, keepdim: picked(g, input_shape, out, dim, keepdim),
+              nondifferentiable=(1,), promote="keep", node=node)  # fmt: skip
+
+
+_nanmedian = _picking("nanmedian_dim", _nanmedian_arrays, "NanmedianBackward1")
+
+
+@public()
+def nanmedian(input, dim=None, keepdim=False):
+    """The lower median of the elements that aren't NaN, or (values, indices) along `dim`. Differentiable."""
+    if dim is None:
+        return _nanmedian(flatten(input) if input.array.ndim != 1 else input, 0, False)[0]
+    if not input.array.ndim:
+        return Pair["median"](*_scalar_pick(input))
+    return Pair["median"](*_nanmedian(input, dimension(dim, input.array.ndim), keepdim))
+
+
+def _mode_arrays(x, dim, keepdim):
+    """The most frequent value (the smallest of equals) and the last index where it stands."""
+    moved = np.moveaxis(x, dim, -1)
+    rows = moved.reshape(-1, moved.shape[-1])
+    indices = np.empty(len(rows), np.int64)
+    for i, row in enumerate(rows):
+        found, counts = np.unique(row, return_counts=True)
+        indices[i] = np.flatnonzero(row == found[counts.argmax()])[-1]
+    indices = np.expand_dims(indices.reshape(moved.shape[:-1]), dim)
+    values = np.take_along_axis(x, indices, dim)
+    return (values, indices) if keepdim else (values.squeeze(dim), indices.squeeze(dim))
+
+
+_mode = _picking("mode", _mode_arrays, "ModeBackward0")
+
+
+@public()
+def mode(input, dim=-1, keepdim=False):
+    """(values, indices) of the most frequent element along `dim`. Differentiable in the values."""
+    if not input.array.ndim:
+        return Pair["mode"](*_scalar_pick(input))
+    return Pair["mode"](*_mode(input, dimension(dim, input.array.ndim), keepdim))
+
+
+_kthvalue = op("kthvalue", lambda x, k, dim, keepdim: _kthvalue_arrays(x, k, dim, keepdim),
+    lambda g, input_shape, out, _k, dim, keepdim: picked(g, input_shape, out, dim, keepdim),
+    nondifferentiable=(1,), promote="keep")  # fmt: skip
+
+
+def _kthvalue_arrays(x, k, dim, keepdim):
+    indices = np.take(_order(x, dim, False), [k - 1], dim)
+    values = np.take_along_axis(x, indices, dim)
+    return (values, indices) if keepdim else (values.squeeze(dim), indices.squeeze(dim))
+
+
+@public()
+def kthvalue(input, k, dim=-1, keepdim=False):
+    """(values, indices) of the k-th smallest element along `dim`. Differentiable in the values."""
+    d = dimension(dim, input.array.ndim)
+    if not 1 <= k <= (input.array.shape[d] if input.array.ndim else 1):
+        raise RuntimeError(f"kthvalue(): selected number k out of range for dimension {d}")
+    if not input.array.ndim:
+        return Pair["kthvalue"](*_scalar_pick(input))
+    return Pair["kthvalue"](*_kthvalue(input, k, d, keepdim))
+
+
+def _quantile(name, input, q, dim, keepdim, interpolation, skip_nan):
+    x = input.array
+    if x.dtype not in (np.float32, np.float64):
+        raise RuntimeError(f"{name}() input tensor must be either float or double dtype")
+    if not isinstance(q, Tensor):
+        q = Tensor._from(np.array(q, x.dtype))
+    if q.array.ndim > 1:
+        raise RuntimeError(f"{name}() q must be a scalar or 1D tensor")
+    if q.dtype is not input.dtype:
+        raise RuntimeError(f"{name}() q tensor must be same dtype as the input tensor")
+    if not ((q.array >= 0) & (q.array <= 1)).all():
+        raise RuntimeError(f"{name}() q values must be in the range [0, 1]")
+    if not x.size:
+        raise RuntimeError(f"{name}() input tensor must be non-empty")
+    if interpolation not in ("linear", "lower", "higher", "midpoint", "nearest"):
+        raise RuntimeError(f"{name}() interpolation must be one of linear, lower, higher, midpoint or nearest, but got {interpolation}")
+    flat = dim is None
+    d = 0 if flat else dimension(dim, x.ndim)
+    ordered = sort(reshape(input, -1) if flat or not x.ndim else movedim(input, d, 0), 0).values  # NaN comes last
+    n = ordered.array.shape[0]
+    nan = np.isnan(ordered.array)
+    last = (~nan).sum(0) - 1 if skip_nan else np.where(nan.any(0), 0, n - 1)
+    place = q.array.reshape(-1, *(1,) * (ordered.array.ndim - 1)) * np.maximum(last, 0).astype(x.dtype)
+    if not skip_nan:  # a NaN anywhere makes the quantile NaN: take it from the end
+        place = np.where(nan.any(0), n - 1, place)
+    if interpolation in ("lower", "higher", "nearest"):
+        place = {"lower": np.floor, "higher": np.ceil, "nearest": np.rint}[interpolation](place)
+    low = np.floor(place).astype(np.int64)
+    result = ordered.gather(0, Tensor._from(low))
+    if interpolation in ("linear", "midpoint"):
+        weight = np.full_like(place, 0.5) if interpolation == "midpoint" else (place - low).astype(x.dtype)
+        weight = weight.astype(x.dtype)
+        high = ordered.gather(0, Tensor._from(np.ceil(place).astype(np.int64)))
+        result = lerp(result, high, Tensor._from(weight))
+    if keepdim:
+        shape = (1,) * x.ndim if flat else None
+        result = reshape(result, (-1, *shape)) if flat else unsqueeze(result, d + 1) if x.ndim else result
+    return result if q.array.ndim else squeeze(result, 0)
+
+
+@public()
+def quantile(input, q, dim=None, keepdim=False, *, interpolation="linear", out=None):
+    """The q-th quantiles (0 to 1) over `dim` (all elements if None). Differentiable in input."""
+    result = _quantile("quantile", input, q, dim, keepdim, interpolation, False)
+    return result if out is None else write_out(out, result)
+
+
+@public()
+def nanquantile(input, q, dim=None, keepdim=False, *, interpolation="linear", out=None):
+    """The q-th quantiles of the elements that aren't NaN. Differentiable in input."""
+    result = _quantile("nanquantile", input, q, dim, keepdim, interpolation, True)
+    return result if out is None else write_out(out, result)
+
+
+@public()
+def histc(input, bins=100, min=0, max=0, *, out=None):
+    """How many elements fall into each of `bins` equal intervals from min to max (the data's range if both are 0)."""
+    if bins <= 0:
+        raise RuntimeError(f"torch.histc(): bins must be > 0, but got {bins}")
+    x = input.array.reshape(-1)
+    low, high = (float(x.min()), float(x.max())) if min == max and x.size else (min, max)
+    if low == high:
+        low, high = low - 1, high + 1
+    if low > high:
+        raise RuntimeError("max must be larger than min")
+    counts = np.histogram(x, bins, (low, high))[0]
+    result = Tensor._from(counts.astype(x.dtype))
+    return result if out is None else write_out(out, result)
+
+
+@public()
+def cov(input, *, correction=1, fweights=None, aweights=None):
+    """The covariance matrix of variables in rows, observations in columns. Differentiable in input."""
+    if input.array.ndim > 2:
+        raise RuntimeError(f"cov(): expected input to have two or fewer dimensions but got an input with {input.array.ndim} dimensions")
+    x = input if input.array.ndim == 2 else reshape(input, 1, -1)
+    weights = None
+    for w in (fweights, aweights):
+        if w is not None:
+            w = w if w.array.ndim else reshape(w, 1)
+            weights = w if weights is None else weights * w
+    n = x.array.shape[1]
+    if weights is None:
+        total, centred = n, x - mean(to(x, dtypes.get_default_dtype()) if x.dtype.category < 2 else x, 1, True)
+        left = centred
+        rest = total - correction
+    else:
+        t = weights.to(x.dtype.to_real() if x.dtype.category > 1 else dtypes.get_default_dtype())
+        total = sum(t)
+        centred = x - sum(x * t, 1, True) / total
+        left = centred * t
+        rest = total - correction if aweights is None or correction == 0 else (
+            total - correction * sum(t * aweights) / total)  # fmt: skip
+    if isinstance(rest, Tensor):
+        rest = clamp(rest, min=0)
+    else:
+        rest = rest if rest > 0 else 0
+    product = matmul(left, conj(transpose(centred, 0, 1)) if x.dtype.is_complex else transpose(centred, 0, 1))
+    return squeeze(product / rest)
+
+
+@public()
+def corrcoef(input):
+    """The correlation coefficients of variables in rows. Differentiable."""
+    if input.array.ndim > 2:
+        raise RuntimeError(f"corrcoef(): expected input to have two or fewer dimensions but got an input with {input.array.ndim} "
+                           "dimensions")  # fmt: skip
+    c = cov(input)
+    if not c.array.ndim:
+        return c / c
+    deviation = sqrt(diagonal(c))
+    return c / unsqueeze(deviation, 1) / unsqueeze(deviation, 0)
