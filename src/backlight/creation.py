@@ -414,7 +414,7 @@ def _fill(name):
     from .op import inplace, op
 
     primitive = op(name, lambda x, value: np.full_like(x, value), lambda g, _input, _out, _value: g * 0,
-                   node=f"{name.capitalize()}Backward0", promote="keep")  # fmt: skip
+                   node="FillBackward2" if name == "fill" else "ZeroBackward0", promote="keep")  # fmt: skip
 
     def method(self, value=0):
         if isinstance(value, Tensor):

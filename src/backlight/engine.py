@@ -22,6 +22,7 @@ from . import dtypes
 from .errors import FREED
 from .hooks import hooks_of, register, run_post_hooks, run_pre_hooks, run_tensor_hooks
 from .state import clock, lock, modes, set_grad_mode, set_recorder, state  # noqa: F401  (set_recorder belongs to the face of the engine)
+from .versions import version_of
 
 # tensor.py puts its class here: the engine builds tensors only for `.grad`, hooks and recorded gradients.
 Tensor = None
@@ -143,8 +144,7 @@ class AccumulateGrad(Node):
             else:
                 grad = self.grad
                 grad.array += g
-                if grad.version is not None:
-                    grad.version.tick()
+                version_of(grad).tick()
         return edges
 
     def record(self, g, edges, keep):

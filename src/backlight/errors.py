@@ -37,7 +37,7 @@ def ambiguous(view, node, what) -> RuntimeError:
     """The error for a write through a view (or to the root of one) whose gradient PyTorch leaves undefined."""
     mode = {"no_grad": "no_grad", "inference": "inference"}.get(view.made)
     start = f"A view was created in {mode} mode and" if mode else "A view"
-    if node is not None:
+    if node is not None and type(node).__name__ != "AccumulateGrad":
         node, number = _real(node)
         start = (
             f"Output {number} of {short_name(node)} is a view"
@@ -66,7 +66,7 @@ def _real(node):
 
 def short_name(node) -> str:
     """A node's name as PyTorch's error texts have it: "Mul" for MulBackward0."""
-    name = type(node).__name__
+    name = node.name() if type(node).__name__ == "CopySlices" else type(node).__name__
     return name[: name.rindex("Backward")] if "Backward" in name else name
 
 
@@ -76,7 +76,7 @@ def modified(node, position, tensor) -> RuntimeError:
     if version.stamp == float("inf"):
         return RuntimeError(INFERENCE_SAVED)
     expected = version.count_at(node.seq)
-    producer = node.edges[position] if position < len(node.edges) else None
+    producer = tensor.node if tensor.node is not None and node.edges[position] is not None else node.edges[position]
     return modified_text(node, tensor.array, producer, version.count, expected)
 
 

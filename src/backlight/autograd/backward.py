@@ -33,10 +33,10 @@ def _implicit_gradient(tensor):
 
 def _roots(tensors, gradients, create_graph):
     """The nodes and gradients that a sweep starts from, checked as PyTorch checks them."""
-    if len(tensors) != len(gradients):
+    if len(tensors) > len(gradients):
         raise RuntimeError(f"got {len(tensors)} tensors and {len(gradients)} gradients")
     nodes, seeds = [], []
-    for i, (tensor, g) in enumerate(zip(tensors, gradients, strict=True)):
+    for i, (tensor, g) in enumerate(zip(tensors, gradients)):
         if isinstance(tensor, GradientEdge):
             if g is None:
                 raise RuntimeError("grad can be implicitly created only for scalar outputs")
@@ -190,7 +190,7 @@ def grad(
         if g is None and materialize_grads:
             if not isinstance(tensor, Tensor):
                 raise RuntimeError("materialize_grads cannot be used when the given input is a GradientEdge")
-            g = Tensor._from(np.zeros_like(tensor.array)).requires_grad_()
+            g = Tensor._from(np.zeros_like(tensor.array)).requires_grad_(create_graph)
         elif g is not None and not create_graph and (g.array.base is not None or not g.array.flags.writeable):
             g = Tensor._from(g.array.copy())
         results.append(g)

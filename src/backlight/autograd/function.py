@@ -64,6 +64,12 @@ class _FunctionNode(Node, FunctionCtx):
         return self._output_count
 
     @property
+    def next_functions(self):
+        """As for any node, but only the inputs that are tensors count."""
+        pairs = Node.next_functions.fget(self)
+        return tuple([pair for pair, kind in zip(pairs, self._input_kinds) if kind is not None])
+
+    @property
     def needs_input_grad(self):
         return self.__dict__.get("_needs", ())
 
@@ -158,7 +164,7 @@ class _FunctionNode(Node, FunctionCtx):
                 out.append(None)
                 continue
             if x is not None and not isinstance(x, Tensor):
-                raise TypeError(f"expected Variable or None (got {type(x).__name__})")
+                raise RuntimeError(f"expected Variable or None (got {type(x).__name__})")
             out.append(None if x is None else self._fitted(i, x, kind))
         return out
 
@@ -296,7 +302,7 @@ class Function(FunctionCtx, metaclass=_FunctionType):
                 views.bump(x)
                 if recording and differentiable:
                     if type(edges[[id(a) for a in args].index(id(x))]) is AccumulateGrad and x.base is None:
-                        raise RuntimeError("a leaf Variable that requires grad is being used in an in-place operation.")
+                        raise RuntimeError("a leaf Variable that requires grad has been used in an in-place operation.")
                     if x.base is not None and len(outputs) > 1:
                         raise RuntimeError(
                             "If your Function modifies inplace an input that is a view of another Tensor, your Function cannot return "

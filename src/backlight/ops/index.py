@@ -184,7 +184,7 @@ def _setitem(self, index, value):
 Tensor.__setitem__ = _setitem
 
 
-def _copy_arrays(_old, value, array_type, shape):
+def _copy_arrays(_old, value, array_type, shape, _source):
     value = value if value.dtype == array_type else _real_cast(value, array_type)
     return np.broadcast_to(value, shape)
 
@@ -195,20 +195,18 @@ def _real_cast(value, array_type):
 
 
 _copy = op("copy", _copy_arrays,
-    lambda g, _input, _src, _out, _array_type, _shape: g * 0,
-    lambda g, _input, src, _out, _array_type, _shape: _uncopy(g, src), promote="keep", node="CopyBackwards")  # fmt: skip
+    lambda g, _input, _src, _out, _array_type, _shape, _source: g * 0,
+    lambda g, _input, src_shape, _out, _array_type, _shape, source: _uncopy(g, src_shape, source),
+    promote="keep", node="CopyBackwards")  # fmt: skip
 
 
-def _uncopy_arrays(g, src):
-    return cast(sum_to(g, src.shape), src.dtype)
-
-
-def _uncopy(g, src):
-    g = sum_to_size(g, src.array.shape)
-    return g if g.dtype is src.dtype else (g.real if g.dtype.is_complex and not src.dtype.is_complex else g).to(src.dtype)
-
-
-_uncopy.arrays = _uncopy_arrays
+@twin(lambda g, shape, source: cast(sum_to(g, shape), source))
+def _uncopy(g, shape, source):
+    """The gradient of a copy, in the source's shape and type."""
+    g = sum_to_size(g, shape)
+    if g.array.dtype.kind == "c" and source.kind != "c":
+        g = g.real
+    return g if g.array.dtype == source else g.to(dtypes.from_array_type(source))
 
 
 def copy_(self, src, non_blocking=False):
@@ -224,7 +222,7 @@ def copy_(self, src, non_blocking=False):
         np.broadcast_to(src.array, shape)
     except ValueError:
         raise RuntimeError(_no_broadcast(src.array.shape, shape)) from None
-    return inplace(lambda old: _copy(old, src, self.array.dtype, shape), "copy_", self, (), {})
+    return inplace(lambda old: _copy(old, src, self.array.dtype, shape, src.array.dtype), "copy_", self, (), {})
 
 
 def _no_broadcast(have, want):

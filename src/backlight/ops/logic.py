@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from .. import dtypes
-from ..op import face, op, public
+from ..op import face, op, public, write_out
 from ..tensor import Tensor
 from .pointwise import (
     _add,
@@ -196,3 +196,10 @@ for _name in ("add", "sub", "mul", "pow", "and", "or", "xor", "lshift", "rshift"
 Tensor.__itruediv__ = Tensor.div_
 Tensor.__ifloordiv__ = Tensor.floor_divide_
 Tensor.__imod__ = Tensor.remainder_
+
+@public(method=False)
+def isin(elements, test_elements, *, assume_unique=False, invert=False, out=None):
+    """Whether each element is one of the test elements: a bool tensor."""
+    elements, test_elements = (v.array if isinstance(v, Tensor) else np.asarray(v) for v in (elements, test_elements))
+    result = Tensor._from(np.asarray(np.isin(elements, test_elements, assume_unique=assume_unique, invert=invert)))
+    return result if out is None else write_out(out, result)

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import builtins
+
 import numpy as np
 
 from .. import dtypes
-from ..op import op, public, twin, write_out
+from ..op import face, op, public, twin, write_out
 from ..tensor import dimension
 from .cast import to
+from .gather import _ungather
+from .join import cat
+from .logic import logical_xor
+from .pointwise import _logaddexp_arrays, exp
 from .reduce import Pair, _others, _others_arrays, _scalar_pick, picked
-from .shape import constant_pad, reshape
+from .shape import constant_pad, narrow, reshape
 
 # Scans
 
@@ -217,6 +223,8 @@ def diff(input, n=1, dim=-1, prepend=None, append=None):
     if n < 0:
         raise RuntimeError(f"order must be non-negative but got {n}")
     d = dimension(dim, input.array.ndim)
+    if not n:
+        return input * 1
     parts = [x for x in (prepend, input, append) if x is not None]
     result = cat(parts, d) if len(parts) > 1 else input
     for _ in range(builtins.min(n, result.array.shape[d])):

@@ -1,0 +1,1 @@
+"""Backlight against PyTorch, measured side by side: `python -m benchmarks`."""

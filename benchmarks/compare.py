@@ -1,0 +1,91 @@
+"""Runs the workloads of both packages by turns of a few milliseconds, so that a busy machine slows both.
+
+Each package has a process of its own with its own thread pool. Idle pool threads spin for a while before they sleep, so the
+process whose turn it isn't is stopped (SIGSTOP): there is never a second pool that spins.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from statistics import median, quantiles
+
+PACKAGES = ("backlight", "torch")
+TURN = 0.006  # seconds
+THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
+
+
+class Worker:
+    """A worker process; it runs only while it works on a request."""
+
+    def __init__(self, package: str, threads: str):
+        environment = {k: v for k, v in os.environ.items() if k not in THREAD_VARIABLES}
+        if threads != "all":
+            environment.update(dict.fromkeys(THREAD_VARIABLES, threads))
+        command = [sys.executable, "-m", "benchmarks.worker", package]
+        self.process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1, env=environment
+        )
+        self.package = package
+
+    def ask(self, workload: str, seconds: float | None = TURN) -> dict[str, float]:
+        self.process.send_signal(signal.SIGCONT)
+        self.process.stdin.write(json.dumps({"workload": workload, "seconds": seconds}) + "\n")
+        line = self.process.stdout.readline()
+        if not line:
+            raise SystemExit(f"benchmarks: the {self.package} process ended in the workload {workload}")
+        self.process.send_signal(signal.SIGSTOP)
+        return json.loads(line)
+
+    def close(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+
+class Workers:
+    """One worker for each package, as a context."""
+
+    def __init__(self, threads: str):
+        self.threads = threads
+
+    def __enter__(self) -> dict[str, Worker]:
+        self.workers = {package: Worker(package, self.threads) for package in PACKAGES}
+        return self.workers
+
+    def __exit__(self, *_exception) -> None:
+        for worker in self.workers.values():
+            worker.close()
+
+
+def compare(workers: dict[str, Worker], workload: str, rounds: int) -> dict:
+    """Seconds of each package, and the ratio backlight / torch: its median over the rounds and its middle half."""
+    times: dict[str, list[float]] = {package: [] for package in PACKAGES}
+    for i in range(rounds):
+        for package in PACKAGES if i % 2 else PACKAGES[::-1]:
+            times[package].append(sum(workers[package].ask(workload).values()))
+    ratios = [ours / theirs for ours, theirs in zip(times["backlight"], times["torch"])]
+    return {**{p: median(t) for p, t in times.items()}, "ratio": median(ratios), "spread": spread(ratios)}
+
+
+def spread(values: list[float]) -> list[float]:
+    """The lower and upper quartile."""
+    if len(values) < 2:
+        return [values[0], values[0]]
+    low, _middle, high = quantiles(values, n=4)
+    return [low, high]
+
+
+def overhead(worker: Worker, rounds: int) -> dict:
+    """Microseconds per operation that the 8x8 chain costs over the same arithmetic in NumPy."""
+    from .workloads import OPS
+
+    found: dict[str, list[float]] = {"add": [], "forward": [], "backward": []}
+    for _ in range(rounds):
+        chain, plain = worker.ask("chain"), worker.ask("numpy_chain")
+        found["add"].append(plain["add"])
+        for part in ("forward", "backward"):
+            found[part].append(chain[part] - plain[part])
+    return {part: {"us": median(v) / OPS * 1e6, "spread": [s / OPS * 1e6 for s in spread(v)]} for part, v in found.items()}

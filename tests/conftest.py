@@ -1,0 +1,23 @@
+"""Options of the tests, and one thread each for NumPy and PyTorch: more would only compete for the processors."""
+
+from __future__ import annotations
+
+import os
+
+for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+    os.environ.setdefault(variable, "1")
+
+import pytest  # noqa: E402
+import torch  # noqa: E402
+
+torch.set_num_threads(1)
+
+
+def pytest_addoption(parser):
+    parser.addoption("--whole", action="store_true", help="run the sweeps over all their cases, not over a sample")
+
+
+@pytest.fixture(scope="session")
+def whole(request) -> bool:
+    """Whether sweeps run over all their cases."""
+    return request.config.getoption("--whole")
