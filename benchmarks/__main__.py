@@ -8,7 +8,7 @@ import os
 import platform
 import resource
 import sys
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 
 from . import compare, footprint, report, workloads
 
@@ -80,7 +80,10 @@ def machine() -> dict:
             cpu = next(line.partition(":")[2].strip() for line in file if line.startswith("model name"))
     except (OSError, StopIteration):
         cpu = platform.processor() or platform.machine()
-    versions = {name: version(name).partition("+")[0] for name in ("numpy", "torch")}
+    try:
+        versions = {name: version(name).partition("+")[0] for name in ("backlight", "numpy", "torch")}
+    except PackageNotFoundError as error:
+        raise SystemExit(f"benchmarks: {error.name} isn't installed; pip install -e '.[test]' installs all that is needed") from None
     return {"cpu": cpu, "cores": os.cpu_count(), "python": platform.python_version(), **versions}
 
 

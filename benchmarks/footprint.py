@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from importlib.metadata import Distribution, PackageNotFoundError, distribution
+from importlib.metadata import Distribution, distribution
 from pathlib import Path
 from statistics import median
 
@@ -65,12 +65,8 @@ def _required(name: str) -> set[str]:
         name = waiting.pop()
         if name in seen:
             continue
-        try:
-            requires = distribution(name).requires or ()
-        except PackageNotFoundError:
-            continue
         seen.add(name)
-        for requirement in map(Requirement, requires):
+        for requirement in map(Requirement, distribution(name).requires or ()):
             if requirement.marker is None or requirement.marker.evaluate({"extra": ""}):
                 waiting.append(requirement.name)
     return seen

@@ -583,7 +583,7 @@ def in_place_gradients(T, log):
         lambda y: y.add_(w, alpha=2),
         lambda y: y.sub_(w),
         lambda y: y.neg_(),
-        lambda y: y.mul_(2).add_(1).tanh_(),
+        lambda y: y.mul_(0.1).add_(0.5).tanh_(),
     ):
         x.grad = w.grad = None
         y = x * 1

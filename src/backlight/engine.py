@@ -130,19 +130,19 @@ class AccumulateGrad(Node):
 
     def run(self, g, edges, keep):
         array = self.array
-        if g.__class__ is not np.ndarray:
+        if type(g) is not np.ndarray:
             g = np.asarray(g)
         if g.dtype is not array.dtype and g.dtype != array.dtype:
             g = cast(g, array.dtype)
         with lock:
-            if self.grad is None:
-                if not _owned(g):
-                    g = g.copy()
-                self.grad = Tensor._from(g)
+            grad = self.grad
+            if grad is None:
+                self.grad = grad = object.__new__(Tensor)
+                grad.array = g if _owned(g) else g.copy()
+                grad.node = grad.version = grad.base = None
             elif modes.grad:
-                self.grad = self.grad + Tensor._from(g)
+                self.grad = grad + Tensor._from(g)
             else:
-                grad = self.grad
                 grad.array += g
                 version_of(grad).tick()
         return edges
@@ -248,8 +248,16 @@ def _discover(roots):
         ready_after.setdefault(user, []).append(leaf)
     if any([len(leaves) > 2 for leaves in ready_after.values()]):
         return buffers, ready_queue_order(roots, order), ports
-    steps, done = ready_after.pop(None, []), 0
-    for user in sorted(ready_after, key=_by_seq, reverse=True):
+    steps = ready_after.pop(None, [])
+    if 8 * len(ready_after) > len(order):
+        for node in order:
+            steps.append(node)
+            if node in ready_after:
+                leaves = ready_after[node]
+                steps += leaves if len(leaves) == 1 else sorted(leaves, key=node.edges.index)
+        return buffers, steps, ports
+    done = 0
+    for user in sorted(ready_after, key=_by_seq, reverse=True):  # few: splice them in
         position = bisect_left(order, -user.seq, done, key=_minus_seq) + 1
         leaves = ready_after[user]
         steps += order[done:position]

@@ -153,16 +153,6 @@ class Tensor:
     def grad(self):
         self.grad = None
 
-    def backward(self, gradient=None, retain_graph=None, create_graph=False, inputs=None):
-        """Computes the gradients of this tensor with respect to the graph's leaves, into their `.grad`.
-
-        gradient: the gradient of something with respect to this tensor, of its shape; may be left out for a scalar.
-        See `backlight.autograd.backward` for the other arguments.
-        """
-        from .autograd.backward import backward
-
-        backward((self,), None if gradient is None else (gradient,), retain_graph, create_graph, inputs=inputs)
-
     def detach(self):
         """A tensor for the same memory outside the graph. It shares the version counter: writes to it are noticed."""
         result = Tensor._from(self.array)

@@ -142,6 +142,18 @@ def backward(tensors, grad_tensors=None, retain_graph=None, create_graph=False, 
     sweep(nodes, seeds, keep, create_graph, targets)
 
 
+def _backward_method(self, gradient=None, retain_graph=None, create_graph=False, inputs=None):
+    """Computes the gradients of this tensor with respect to the graph's leaves, into their `.grad`.
+
+    gradient: the gradient of something with respect to this tensor, of its shape; may be left out for a scalar.
+    See `backlight.autograd.backward` for the other arguments.
+    """
+    backward((self,), None if gradient is None else (gradient,), retain_graph, create_graph, inputs=inputs)
+
+
+Tensor.backward = _backward_method
+
+
 def grad(
     outputs,
     inputs,

@@ -205,17 +205,11 @@ fmin = binary("fmin", np.fmin,
     lambda g, input, other, _out: where_zero((input <= other) | (other != other), g),
     inplace=False, doc="The smaller of two elements; a number wins over NaN. Differentiable in both.")  # fmt: skip
 copysign = binary("copysign", np.copysign,
-    lambda g, input, other, _out: g * copysign_slope(input, other),
+    lambda g, input, _other, out: where_zero(input == 0, g * (out / where_one(input))),
     lambda g, _input, _other, _out: g * 0,
     promote="float", doc="The size of input with the sign of other. Differentiable in input.")  # fmt: skip
 heaviside = binary("heaviside", lambda x, values: np.where(x == 0, values, x > 0).astype(x.dtype), None, None,
     doc="0 where input < 0, 1 where input > 0, `values` where it is 0. No gradient.")  # fmt: skip
-
-
-@twin(lambda x, y: np.where(x == 0, x * 0, np.copysign(1, x) * np.copysign(1, y)).astype(x.dtype))
-def copysign_slope(x, y):
-    """The derivative of copysign: whether it changed the sign, 0 at 0."""
-    return Tensor._from(np.asarray(copysign_slope.arrays(x.array, y.array)))
 
 
 def _nan_to_num_arrays(x, nan, posinf, neginf):

@@ -12,7 +12,7 @@ from .cast import to
 from .choose import where_zero
 from .pointwise import abs, mul, sgn
 from .reduce import dims_of, keep_dims, spread, sum
-from .shape import _unsafe_view, expand, permute, reshape, squeeze, sum_to_size_, t, transpose, unsqueeze
+from .shape import _t, _unsafe_view, expand, permute, reshape, squeeze, sum_to_size_, t, transpose, unsqueeze
 
 # x @ w.t() is how a linear layer uses its weight, so the gradient of a right factor is computed as the transpose of
 # a row-major product: its transpose, the weight's gradient, then needs no copy.
@@ -28,7 +28,15 @@ mv_ = op("mv", np.matmul,
 dot_ = op("dot", lambda a, b: np.dot(a, b),
     lambda g, _input, tensor, _out: mul(g, tensor),
     lambda g, input, _tensor, _out: mul(g, input))  # fmt: skip
-addmm_ = op("addmm", lambda bias, a, b: np.add(np.matmul(a, b), bias),
+
+
+def _addmm_arrays(bias, a, b):
+    product = np.matmul(a, b)
+    product += bias
+    return product
+
+
+addmm_ = op("addmm", _addmm_arrays,
     lambda g, input_shape, _mat1, _mat2, _out: sum_to_size_(g, input_shape),
     lambda g, _input, _mat1, mat2, _out: mm_(g, t(mat2)),
     lambda g, _input, mat1, _mat2, _out: t(mm_(t(g), mat1)))  # fmt: skip
@@ -254,14 +262,18 @@ def baddbmm(input, batch1, batch2, *, beta=1, alpha=1):
 def linear(input, weight, bias=None):
     """input @ weight.T + bias. (..., I), (O, I), (O) -> (..., O). Differentiable in all."""
     x, w = input.array, weight.array
+    if bias is not None and x.ndim == 2 and x.dtype is w.dtype:
+        try:
+            return addmm_(bias, input, _t(weight))
+        except ValueError:  # shapes that don't fit: said below
+            pass
     if w.ndim == 2 and x.ndim >= 1 and x.shape[-1] != w.shape[1]:
         raise RuntimeError(f"mat1 and mat2 shapes cannot be multiplied ({_rows(x)}x{x.shape[-1]} and {w.shape[1]}x{w.shape[0]})")
     if bias is None:
         return _matmul(input, t(weight))
     if x.ndim == 2:
-        if x.dtype is not w.dtype:
-            _same_mats(input, weight)
-        return addmm_(bias, input, t(weight))
+        _same_mats(input, weight)
+        return addmm(bias, input, t(weight))
     if w.ndim == 1:
         return _matmul(input, weight) + bias
     flat = reshape(input, _rows(x), x.shape[-1])

@@ -120,7 +120,7 @@ def embedding(input, weight, padding_idx=None, max_norm=None, norm_type=2.0, sca
 
     padding_idx gets no gradient; max_norm rescales the rows that are used, in place.
     """
-    if sparse:
+    if sparse and weight.requires_grad:
         raise NotImplementedError("embedding(sparse=True): sparse gradients are out of Backlight's scope")
     if input.dtype not in (dtypes.int64, dtypes.int32):
         raise RuntimeError("Expected tensor for argument #1 'indices' to have one of the following scalar types: Long, Int; but got "

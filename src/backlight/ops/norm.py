@@ -12,6 +12,7 @@ from ..tensor import Tensor
 from ..views import bump
 from .activation import functional
 from .arrange import pad
+from .cast import to
 from .reduce import mean, sum
 from .shape import reshape, sum_to_size
 
@@ -179,7 +180,8 @@ def rms_norm(input, normalized_shape, weight=None, eps=None):
                            f"input of size{list(input.array.shape)}")  # fmt: skip
     dims = tuple(range(input.array.ndim - len(shape), input.array.ndim))
     eps = dtypes.finfo(input.dtype).eps if eps is None else eps
-    result = input * (mean(input**2, dims, True) + eps).rsqrt()
+    wide = to(input, dtypes.float32) if input.dtype.itemsize == 2 else input  # the squares of half numbers overflow
+    result = to(wide * (mean(wide**2, dims, True) + eps).rsqrt(), input.dtype)
     return result if weight is None else result * weight
 
 

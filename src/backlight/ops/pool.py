@@ -69,11 +69,11 @@ def _flat(x, n):
 
 def _max_pool_arrays(x, table, out):
     flat = _flat(x, len(out))
-    lowest = -np.inf if x.dtype.kind == "f" else np.iinfo(x.dtype).min
+    lowest = -np.inf if x.dtype.kind in "fV" else np.iinfo(x.dtype).min
     padded = np.concatenate([flat, np.full((*flat.shape[:-1], 1), lowest, x.dtype)], -1)
     window = padded[..., table]
     choice = window.argmax(-1)
-    if x.dtype.kind == "f" and np.isnan(x).any():
+    if x.dtype.kind in "fV" and np.isnan(x).any():
         nan = np.isnan(window)
         choice = np.where(nan.any(-1), table.shape[1] - 1 - np.flip(nan, -1).argmax(-1), choice)
     where = np.take_along_axis(np.broadcast_to(table, window.shape), choice[..., None], -1)[..., 0]

@@ -143,7 +143,8 @@ def nansum(input, dim=None, keepdim=False, *, dtype=None):
 @public()
 def nanmean(input, dim=None, keepdim=False, *, dtype=None):
     """The mean of the elements that aren't NaN. Differentiable."""
-    return nansum(input, dim, keepdim, dtype=dtype) / sum(~isnan(input), dim, keepdim)
+    total = nansum(input, dim, keepdim, dtype=dtype)
+    return total / to(sum(~isnan(input), dim, keepdim), total.dtype)
 
 
 # Variance
@@ -299,7 +300,7 @@ def pick(g, indices, dim):
 
 def _first_extreme(f, x, dim):
     """argmax/argmin in which NaN wins, as in PyTorch."""
-    if x.dtype.kind == "f" and np.isnan(x).any():
+    if x.dtype.kind in "fV" and np.isnan(x).any():
         nan = np.isnan(x)
         has = nan.any(dim, keepdims=True)
         return np.where(has, np.expand_dims(nan.argmax(dim), dim), np.expand_dims(f(x, dim), dim))
@@ -488,7 +489,19 @@ def _log_softmax_arrays(x, dim):
 _softmax = op("softmax", _softmax_arrays,
     lambda g, _input, out, dim: out * (g - sum(g * out, dim, True)))  # fmt: skip
 _log_softmax = op("log_softmax", _log_softmax_arrays,
-    lambda g, _input, out, dim: g - exp(out) * sum(g, dim, True))  # fmt: skip
+    lambda g, _input, out, dim: log_softmax_gradient(g, out, dim))  # fmt: skip
+
+
+def _log_softmax_gradient_arrays(g, out, dim):
+    e = np.exp(out)
+    e *= np.add.reduce(g, dim, keepdims=True)
+    return np.subtract(g, e, e)
+
+
+@twin(_log_softmax_gradient_arrays)
+def log_softmax_gradient(g, out, dim):
+    """The gradient of log_softmax from its output."""
+    return g - exp(out) * sum(g, dim, True)
 
 
 def _softmax_face(name, primitive, module):

@@ -9,7 +9,7 @@ import numpy as np
 from .. import dtypes
 from ..op import face, op, public, twin, write_out
 from ..tensor import dimension
-from .cast import to
+from .cast import clone, to
 from .gather import _ungather
 from .join import cat
 from .logic import logical_xor
@@ -224,7 +224,7 @@ def diff(input, n=1, dim=-1, prepend=None, append=None):
         raise RuntimeError(f"order must be non-negative but got {n}")
     d = dimension(dim, input.array.ndim)
     if not n:
-        return input * 1
+        return clone(input)
     parts = [x for x in (prepend, input, append) if x is not None]
     result = cat(parts, d) if len(parts) > 1 else input
     for _ in range(builtins.min(n, result.array.shape[d])):

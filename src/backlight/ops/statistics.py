@@ -24,7 +24,7 @@ _median = op("median_dim", lambda x, dim, keepdim: _median_arrays(x, dim, keepdi
 def _median_arrays(x, dim, keepdim):
     middle = (x.shape[dim] - 1) // 2
     indices = np.take(_order(x, dim, False), [middle], dim)
-    if x.dtype.kind == "f":
+    if x.dtype.kind in "fV":
         nan = np.isnan(x)
         has = nan.any(dim, keepdims=True)
         indices = np.where(has, np.expand_dims(nan.argmax(dim), dim), indices)
@@ -42,7 +42,7 @@ def median(input, dim=None, keepdim=False):
     return Pair["median"](*_median(input, dimension(dim, input.array.ndim), keepdim))
 
 def _nanmedian_arrays(x, dim, keepdim):
-    count = (~np.isnan(x)).sum(dim, keepdims=True) if x.dtype.kind == "f" else np.full(_one_in(x.shape, dim), x.shape[dim])
+    count = (~np.isnan(x)).sum(dim, keepdims=True) if x.dtype.kind in "fV" else np.full(_one_in(x.shape, dim), x.shape[dim])
     place = np.maximum(count - 1, 0) // 2
     indices = np.take_along_axis(_order(x, dim, False), place, dim)  # NaN sorts last
     values = np.take_along_axis(x, indices, dim)
