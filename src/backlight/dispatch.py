@@ -49,65 +49,69 @@ def constant(op, value, array_type):
 
 
 def slow(op, inputs, parameters, out=None):
-    """Everything the generated call leaves: subclasses, numbers, type promotion, half and complex types, several
-    outputs, `out=`, errors, and features that are on (recorders, inference mode)."""
-    first = inputs[0]
-    if len(inputs) == 2 and op.promote in ("arith", "float", "compare") and out is None and not state.unusual:
+    """Runs an operation in full generality. The order below is the order in which PyTorch looks at things."""
+    if len(inputs) == 2 and out is None and not state.unusual and op.promote in ("arith", "float", "compare"):
         a, b = inputs
-        if type(b) in (float, int) and type(a) in PLAIN and a.array.dtype.kind == "f" and a.array.dtype.itemsize > 2:
+        if type(b) in (float, int) and _is_wide(a):
             return op.function(a, constant(op, b, a.array.dtype))
-        if type(a) in (float, int) and type(b) in PLAIN and b.array.dtype.kind == "f" and b.array.dtype.itemsize > 2:
+        if type(a) in (float, int) and _is_wide(b):
             return op.function(constant(op, a, b.array.dtype), b)
-    subclass = None
-    for value in inputs:
-        if type(value) not in PLAIN and isinstance(value, Tensor):
-            if "__torch_function__" in type(value).__dict__:
-                return type(value).__torch_function__(op.function, tuple({type(v) for v in inputs}), (*inputs, *parameters), {})
-            subclass = type(value)
-    numbers = [v for v in inputs if v is not None and not isinstance(v, Tensor)]
-    for i, value in enumerate(inputs):
-        if value is None and op.inputs[i] in op.optional:
-            continue
-        if not isinstance(value, Tensor) and (
-            dtypes.number_type(value) is None or op.promote in ("same", "keep") or len(inputs) == 1
-        ):
-            kind = type(value).__name__
-            raise TypeError(f"{op.name.strip('_')}(): argument '{op.inputs[i]}' (position {i + 1}) must be Tensor, not {kind}")
-    arrays = [v.array if isinstance(v, Tensor) else v for v in inputs]
-    tensors = [a for a in arrays if isinstance(a, np.ndarray)]
-    if op.promote == "same":
-        found = {a.dtype for a, f in zip(arrays, op.formulas or arrays, strict=True) if f is not None and a is not None}
-        if len(found) > 1:
-            names = [dtypes.from_array_type(d) for d in found]
-            raise RuntimeError(
-                f"{op.name.strip('_')}: expected all inputs to have the same dtype, but got {' and '.join(map(str, names))}"
-            )
-    elif op.promote != "keep":
-        t = dtypes.promote(tensors, numbers)
-        if op.promote == "float" and t.category < 2:
-            t = dtypes.get_default_dtype()
-        if len(inputs) == 2 and len(tensors) == 2:
-            check_broadcast(tensors[0].shape, tensors[1].shape)
-        arrays = [a if getattr(a, "dtype", None) is t.array_type else np.asarray(a, t.array_type)
-                  if not (isinstance(a, np.ndarray) and a.dtype.kind == "c" and t.category < 3) else a.real for a in arrays]  # fmt: skip
-    half = (
-        not op.view
-        and op.promote != "keep"
-        and next((a.dtype for a in arrays if a is not None and a.dtype.itemsize == 2 and a.dtype.kind in "fV"), None)
-    )
-    if half and op.promote in ("same", "arith", "float"):  # computed in float32 and rounded once, as PyTorch does
-        wide = [a.astype(np.float32) if a is not None and a.dtype == half else a for a in arrays]
-        results = op.arrays(*wide, *parameters)
-        narrow = lambda r: r.astype(half) if isinstance(r, (np.ndarray, np.generic)) and r.dtype == np.float32 else r  # noqa: E731
-        results = tuple(map(narrow, results)) if isinstance(results, tuple) else narrow(results)
-    else:
-        results = op.arrays(*arrays, *parameters)
-    result = attach(op, results, inputs, arrays, parameters)
+    special = [type(v) for v in inputs if isinstance(v, Tensor) and type(v) not in PLAIN]
+    for kind in special:
+        if "__torch_function__" in vars(kind):
+            return kind.__torch_function__(op.function, tuple({type(v) for v in inputs}), (*inputs, *parameters), {})
+    _check_inputs(op, inputs)
+    arrays = _promoted(op, [v.array if isinstance(v, Tensor) else v for v in inputs])
+    result = attach(op, _compute(op, arrays, parameters), inputs, arrays, parameters)
     if out is not None:
         return write_out(out, result)
-    if subclass is not None:
-        return as_subclass(result, subclass)
-    return result
+    return as_subclass(result, special[-1]) if special else result
+
+
+def _is_wide(tensor) -> bool:
+    """Whether a number beside this tensor can simply take its type."""
+    return type(tensor) in PLAIN and tensor.array.dtype.kind == "f" and tensor.array.dtype.itemsize > 2
+
+
+def _check_inputs(op, inputs) -> None:
+    """TypeError for inputs that are neither tensors nor, where the operation takes them, numbers."""
+    takes_numbers = len(inputs) == 2 and op.promote not in ("same", "keep")
+    for i, (name, value) in enumerate(zip(op.inputs, inputs)):
+        fine = isinstance(value, Tensor) or (value is None and name in op.optional)
+        if not fine and not (takes_numbers and dtypes.number_type(value) is not None):
+            kind = type(value).__name__
+            raise TypeError(f"{op.name.strip('_')}(): argument '{name}' (position {i + 1}) must be Tensor, not {kind}")
+
+
+def _promoted(op, arrays):
+    """The arrays in the type that the operation computes in; RuntimeError where types or shapes don't fit."""
+    if op.promote == "keep":
+        return arrays
+    if op.promote == "same":
+        found = {a.dtype for a, f in zip(arrays, op.formulas or arrays) if f is not None and a is not None}
+        if len(found) > 1:
+            names = " and ".join(str(dtypes.from_array_type(d)) for d in found)
+            raise RuntimeError(f"{op.name.strip('_')}: expected all inputs to have the same dtype, but got {names}")
+        return arrays
+    tensors = [a for a in arrays if isinstance(a, np.ndarray)]
+    t = dtypes.promote(tensors, [a for a in arrays if not isinstance(a, np.ndarray)])
+    if op.promote == "float" and t.category < 2:
+        t = dtypes.get_default_dtype()
+    if len(tensors) == 2:
+        check_broadcast(tensors[0].shape, tensors[1].shape)
+    return [a if getattr(a, "dtype", None) is t.array_type else np.asarray(a, t.array_type) for a in arrays]
+
+
+def _compute(op, arrays, parameters):
+    """The output array(s). Half types are computed in float32 and rounded once, as PyTorch does."""
+    half = next((a.dtype for a in arrays if a is not None and a.dtype.itemsize == 2 and a.dtype.kind in "fV"), None)
+    if half is None or op.view or op.promote in ("keep", "compare"):
+        return op.arrays(*arrays, *parameters)
+    wide = [a.astype(np.float32) if a is not None and a.dtype == half else a for a in arrays]
+    results = op.arrays(*wide, *parameters)
+    if isinstance(results, tuple):
+        return tuple(r.astype(half) if r.dtype == np.float32 else r for r in results)
+    return results.astype(half) if results.dtype == np.float32 else results
 
 
 def check_broadcast(a, b) -> None:
@@ -134,11 +138,8 @@ def attach(op, results, inputs, arrays, parameters):
                 edges[i] = views.current_node(value)
     node = None
     if any(e is not None for e in edges):
-        node = object.__new__(
-            _complex_class(op)
-            if any(a.dtype.kind == "c" for a in [*outputs, *(x for x in arrays if x is not None)])
-            else op.node_class
-        )
+        is_complex = any(a.dtype.kind == "c" for a in [*outputs, *arrays] if a is not None)
+        node = object.__new__(_complex_class(op) if is_complex else op.node_class)
         node.edges, node.seq, node.hooks = tuple(edges), next(clock), None
         if op.outputs < 0:
             node.extra = {"outputs": len(outputs)}

@@ -258,7 +258,6 @@ class Function(FunctionCtx, metaclass=_FunctionType):
         """Runs forward on the inputs and connects the outputs to the graph."""
         state.hooked = True  # backward runs user code, which may register hooks
         node = object.__new__(cls._backward_cls)
-        tensors = [x for x in args if isinstance(x, Tensor)]
         edges = [views.current_node(x) if isinstance(x, Tensor) else None for x in args]
         node.needs_input_grad = tuple(e is not None for e in edges)
         recording = modes.grad and any(e is not None for e in edges)
@@ -275,74 +274,85 @@ class Function(FunctionCtx, metaclass=_FunctionType):
             else:
                 output = cls.forward(node, *args, **kwargs)
         single = not isinstance(output, tuple)
-        outputs = [output] if single else list(output)
-        node._output_count = len(outputs)
-        node._output_shapes, node._output_numbers = [], {}
-        inputs = {id(x): x for x in tensors}
-        dirty = {id(x) for x in node.dirty_tensors}
-        constant = {id(x) for x in node.non_differentiable}
-        if any(id(x) not in inputs for x in node.dirty_tensors):
-            warnings.warn("Only input Tensors should be given to ctx.mark_dirty(). If a Tensor is not an input, there is no need to pass it "
-                          "to mark_dirty().", UserWarning, stacklevel=2)  # fmt: skip
-        dirty &= set(inputs)
-        if any(id(x) not in {id(o) for o in outputs} for x in node.dirty_tensors):
-            raise RuntimeError("Some elements marked as dirty during the forward method were not returned as output. The inputs "
-                               "that are modified inplace must all be outputs of the Function.")  # fmt: skip
-        results = []
-        for i, x in enumerate(outputs):
-            if not isinstance(x, Tensor):
-                node._output_shapes.append((None, None, False))
-                results.append(x)
-                continue
-            differentiable = id(x) not in constant and x.array.dtype.kind in "fcV"
-            node._output_shapes.append((x.array.shape, x.array.dtype, differentiable))
-            node._output_numbers[id(x.array)] = i
-            target = node if len(outputs) == 1 else Port(node, i)
-            if id(x) in dirty:
-                views.bump(x)
-                if recording and differentiable:
-                    if type(edges[[id(a) for a in args].index(id(x))]) is AccumulateGrad and x.base is None:
-                        raise RuntimeError("a leaf Variable that requires grad has been used in an in-place operation.")
-                    if x.base is not None and len(outputs) > 1:
-                        raise RuntimeError(
-                            "If your Function modifies inplace an input that is a view of another Tensor, your Function cannot return "
-                            "more than one Tensor. This is not supported by the current autograd engine. You should either make sure "
-                            "the input is not a view (using .clone() for example) or make your Function only return one Tensor "
-                            "(potentially splitting it into two Functions: one doing the inplace that returns a single Tensor and a "
-                            "second one that does the other operations)."
-                        )
-                    if x.base is not None:
-                        views.check_writable(x)
-                        x.base.root.node = views.CopySlices(x.base.root, x, node)
-                        x.version.rebases += 1
-                    else:
-                        x.node = target
-            elif id(x) in inputs:
-                x = _alias(x)
-                if recording and differentiable:
-                    x.node = target
-                    if x.base is not None:
-                        x.base.made = "custom function"
-            elif recording and differentiable:
-                if x.base is not None and x.base.root.node is None:
-                    x.base = views.View(x.base.root, "custom function")
-                x.node = target
-            elif id(x) in constant:
-                x = x if x.node is None else x.detach()
-            elif x.base is not None and x.base.root.node is None and id(x.base.root) in inputs:
-                x.base = views.View(x.base.root, "custom function")
-            outputs[i] = x
-            results.append(x)
+        outputs = (output,) if single else output
+        results = _connect(node, args, outputs, recording)
         if recording:
             if node.to_save:
-                replaced = {id(old): new for old, new in zip(output if not single else (output,), results, strict=True)}
-                node.to_save = tuple(
-                    replaced.get(id(x), x) if id(x) not in inputs or id(x) in dirty else x for x in node.to_save
-                )
+                inputs = {id(x) for x in args} - {id(x) for x in node.dirty_tensors}
+                replaced = {id(old): new for old, new in zip(outputs, results) if id(old) not in inputs}
+                node.to_save = tuple(replaced.get(id(x), x) for x in node.to_save)
                 node._save(results)
             if state.recorder is not None:
                 state.recorder.created(cls, node, results, args)
         return results[0] if single else tuple(results)
+
+
+def _connect(node, args, outputs, recording):
+    """The outputs of forward as the outputs of the node: views for inputs returned as they were, rebased for dirty ones."""
+    inputs = {id(x): i for i, x in enumerate(args) if isinstance(x, Tensor)}
+    dirty, constant = {id(x) for x in node.dirty_tensors}, {id(x) for x in node.non_differentiable}
+    if dirty - inputs.keys():
+        warnings.warn(
+            "Only input Tensors should be given to ctx.mark_dirty(). If a Tensor is not an input, there is no need to pass it to "
+            "mark_dirty().",
+            UserWarning,
+            stacklevel=3,
+        )
+        dirty &= inputs.keys()
+    if dirty - {id(x) for x in outputs}:
+        raise RuntimeError(
+            "Some elements marked as dirty during the forward method were not returned as output. The inputs that are modified "
+            "inplace must all be outputs of the Function."
+        )
+    node._output_count, node._output_shapes, node._output_numbers = len(outputs), [], {}
+    results = []
+    for number, x in enumerate(outputs):
+        if not isinstance(x, Tensor):
+            node._output_shapes.append((None, None, False))
+            results.append(x)
+            continue
+        differentiable = id(x) not in constant and x.array.dtype.kind in "fcV"
+        node._output_shapes.append((x.array.shape, x.array.dtype, differentiable))
+        node._output_numbers[id(x.array)] = number
+        target = (node if len(outputs) == 1 else Port(node, number)) if recording and differentiable else None
+        if id(x) in dirty:
+            views.bump(x)
+            if target is not None:
+                _rebase(x, target, node.edges[inputs[id(x)]], len(outputs))
+        elif id(x) in inputs:
+            x = _alias(x)
+            if target is not None:
+                x.node = target
+        elif target is not None:
+            if x.base is not None and x.base.root.node is None:
+                x.base = views.View(x.base.root, "custom function")
+            x.node = target
+        elif id(x) in constant:
+            x = x if x.node is None else x.detach()
+        elif x.base is not None and x.base.root.node is None and id(x.base.root) in inputs:
+            x.base = views.View(x.base.root, "custom function")
+        results.append(x)
+    return results
+
+
+def _rebase(x, target, edge, output_count):
+    """Makes `target` the origin of an input that forward changed in place."""
+    if x.base is None:
+        if type(edge) is AccumulateGrad:
+            raise RuntimeError("a leaf Variable that requires grad has been used in an in-place operation.")
+        x.node = target
+        return
+    if output_count > 1:
+        raise RuntimeError(
+            "If your Function modifies inplace an input that is a view of another Tensor, your Function cannot return more than one "
+            "Tensor. This is not supported by the current autograd engine. You should either make sure the input is not a view "
+            "(using .clone() for example) or make your Function only return one Tensor (potentially splitting it into two "
+            "Functions: one doing the inplace that returns a single Tensor and a second one that does the other operations)."
+        )
+    views.check_writable(x)
+    root = x.base.root
+    root.node = views.CopySlices(root, x, target)
+    x.version.rebases += 1
 
 
 def _with_defaults(forward, args, kwargs):
@@ -357,7 +367,7 @@ def _with_defaults(forward, args, kwargs):
 def _alias(x):
     """A view of an input that forward returned as it was."""
     result = Tensor._from(x.array)
-    views.view_of(result, x)
+    views.view_of(result, x, "custom function")
     return result
 
 
