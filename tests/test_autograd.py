@@ -10,7 +10,6 @@ import threading
 import tracemalloc
 import warnings
 
-import numpy as np
 import pytest
 import torch
 

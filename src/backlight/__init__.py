@@ -14,25 +14,52 @@ import numpy as _np
 # PyTorch computes inf and nan without a word, and so do we.
 _np.seterr(all="ignore")
 
-from . import attributes, creation, dtypes, ops  # noqa: E402, F401
-from . import autograd as autograd  # noqa: E402
-from .autograd.modes import enable_grad, inference_mode, no_grad, set_grad_enabled  # noqa: E402
-from .dtypes import (  # noqa: E402
-    Size, bfloat16, can_cast, channels_last, channels_last_3d, complex64, complex128, contiguous_format, device, dtype, finfo,
-    float16, float32, float64, get_default_dtype, iinfo, int8, int16, int32, int64, layout, memory_format, preserve_format,
-    promote_types, set_default_dtype, sparse_coo, strided, uint8, uint16, uint32, uint64,
+from . import attributes, creation, dtypes, ops
+from . import autograd as autograd
+from .autograd.modes import enable_grad, inference_mode, is_inference_mode_enabled, no_grad, set_grad_enabled
+from .dtypes import (
+    Size,
+    bfloat16,
+    can_cast,
+    channels_last,
+    channels_last_3d,
+    complex64,
+    complex128,
+    contiguous_format,
+    device,
+    dtype,
+    finfo,
+    float16,
+    float32,
+    float64,
+    get_default_dtype,
+    iinfo,
+    int8,
+    int16,
+    int32,
+    int64,
+    layout,
+    memory_format,
+    preserve_format,
+    promote_types,
+    set_default_dtype,
+    sparse_coo,
+    strided,
+    uint8,
+    uint16,
+    uint32,
+    uint64,
 )  # fmt: skip
-from .autograd.modes import is_inference_mode_enabled  # noqa: E402
-from .state import is_grad_enabled  # noqa: E402
-from .op import REGISTRY as _REGISTRY  # noqa: E402
-from .tensor import Tensor  # noqa: E402
-from .version import torch_version as __version__  # noqa: E402, F401
+from .op import REGISTRY as _REGISTRY
+from .state import is_grad_enabled
+from .tensor import Tensor
+from .version import torch_version as __version__
 
 for _name, _function in _REGISTRY.items():
     if "." not in _name:
         globals()[_name] = _function
 
-bool, layout = dtypes.bool_, dtypes.layout
+bool = dtypes.bool_
 half, float, double, short, int, long = float16, float32, float64, int16, int32, int64
 cfloat, cdouble, chalf = complex64, complex128, complex64
 pi, e, inf, nan, newaxis = 3.141592653589793, 2.718281828459045, _np.inf, _np.nan, None
@@ -60,9 +87,9 @@ def __getattr__(name):
     raise AttributeError(f"module 'backlight' has no attribute '{name}': it isn't part of Backlight, or not there yet")
 
 
-def set_default_device(device) -> None:
+def set_default_device(where=None) -> None:
     """Accepts "cpu" (or None), the only device."""
-    dtypes.check_device(device)
+    dtypes.check_device(where)
 
 
 def get_default_device():

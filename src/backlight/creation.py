@@ -424,7 +424,7 @@ def _fill(name):
             if value.node is not None:
                 return self.copy_(value)
             value = value.array.item()
-        return inplace(lambda old: primitive(old, value), f"{name}_", self, (), {})
+        return inplace(lambda old: primitive(old, value), self)
 
     return method
 

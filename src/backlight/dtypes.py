@@ -93,7 +93,7 @@ ALL = (bool_, uint8, int8, int16, int32, int64, uint16, uint32, uint64, float16,
 ALL = (*ALL, complex64, complex128)
 for _dtype in ALL:
     if _dtype is not bfloat16:
-        _dtype.array_type  # noqa: B018  (fills FROM_ARRAY_TYPE)
+        _dtype.array_type  # noqa: B018
 
 # PyTorch's C++ names, used in its error texts.
 SCALAR_TYPE_NAMES = {

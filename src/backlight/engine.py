@@ -19,7 +19,6 @@ from operator import attrgetter
 import numpy as np
 
 from . import dtypes
-from .errors import FREED
 from .hooks import hooks_of, register, run_post_hooks, run_pre_hooks, run_tensor_hooks
 from .state import clock, lock, modes, set_grad_mode, set_recorder, state  # noqa: F401  (set_recorder belongs to the face of the engine)
 from .versions import version_of
@@ -246,7 +245,7 @@ def _discover(roots):
     ready_after: dict = {}
     for leaf, user in last_user.items():
         ready_after.setdefault(user, []).append(leaf)
-    if any([len(leaves) > 2 for leaves in ready_after.values()]):
+    if any(len(leaves) > 2 for leaves in ready_after.values()):
         return buffers, ready_queue_order(roots, order), ports
     steps = ready_after.pop(None, [])
     if 8 * len(ready_after) > len(order):
@@ -377,7 +376,7 @@ def sweep(roots, gradients, keep=False, create_graph=False, targets=None, captur
                             buffers[parent] = total + grad
                             if not create_graph:
                                 summed.add(parent)
-                i += 1
+                i += 1  # noqa: SIM113
             grads = grad = None  # or they would look like a second owner of what a leaf receives next
     finally:
         set_grad_mode(was_enabled)
@@ -400,11 +399,11 @@ def _careful_step(node, g, edges, keep, create_graph, buffers, targets, capture,
             for position in positions:
                 captured[position] = g if node.outputs == 1 else g and g[number]
         leaf = type(node) is AccumulateGrad
-        if capture and (leaf or all([edge is None for edge in edges])):
+        if capture and (leaf or all(edge is None for edge in edges)):
             return None
     if node.hooks is not None:
         g = run_pre_hooks(node, g)
-    if targets is not None and not leaf and all([edge is None for edge in edges]):
+    if targets is not None and not leaf and all(edge is None for edge in edges):
         return None
     if g is None and not node.runs_on_none:
         return None
@@ -430,7 +429,7 @@ def _in_thread(function, *args):
         set_grad_mode(enabled)
         try:
             outcome["result"] = function(*args)
-        except BaseException as error:  # noqa: BLE001  (handed to the caller)
+        except BaseException as error:  # handed to the caller
             outcome["error"] = error
 
     thread = threading.Thread(target=work)

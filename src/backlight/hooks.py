@@ -81,7 +81,7 @@ def _gradients_of(node, g):
 
 
 def _joined(node, grads):
-    return grads[0] if node.outputs == 1 else (None if all([x is None for x in grads]) else grads)
+    return grads[0] if node.outputs == 1 else (None if all(x is None for x in grads) else grads)
 
 
 def run_tensor_hooks(node, g):

@@ -31,19 +31,19 @@ def write_out(out, result):
 
 def inplace_method(function, name):
     def method(self, *args, **kwargs):
-        return inplace(function, name, self, args, kwargs)
+        return inplace(function, self, args, kwargs)
 
     method.__name__ = name
     method.__doc__ = f"In-place form of {name[:-1]}: writes the result into this tensor and returns it."
     return method
 
 
-def inplace(function, name, tensor, args, kwargs):
+def inplace(function, tensor, args=(), kwargs=None):
     """Runs `function`, writes its result into `tensor`, and makes the result's node the origin of the new contents."""
     views.check_writable(tensor)
     stand_in = Tensor._from(tensor.array)  # enters the graph in the tensor's place, and keeps the old contents if saved
     stand_in.node = views.current_node(tensor)
-    result = function(stand_in, *args, **kwargs)
+    result = function(stand_in, *args, **(kwargs or {}))
     views.check_writable(tensor, result.node is not None)
     array = tensor.array
     if result.array.shape != array.shape:

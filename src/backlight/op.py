@@ -113,13 +113,13 @@ def binary(name, arrays, formula, other_formula, *, promote="arith", public=True
 
 def face(function, *, name=None, method=True, inplace=False, module="torch", aliases=()):
     """Makes a function public: in `module` ("" for a method only), as a Tensor method, and as `name_` if inplace."""
-    for name in (name or function.__name__, *aliases):
+    for each in (name or function.__name__, *aliases):
         if module:
-            REGISTRY[name if module == "torch" else f"{module}.{name}"] = function
+            REGISTRY[each if module == "torch" else f"{module}.{each}"] = function
         if method:
-            setattr(Tensor, name, function)
+            setattr(Tensor, each, function)
         if inplace:
-            setattr(Tensor, name + "_", inplace_method(function, name + "_"))
+            setattr(Tensor, each + "_", inplace_method(function, each + "_"))
     return function
 
 

@@ -9,10 +9,7 @@ from __future__ import annotations
 import warnings
 import weakref
 
-import numpy as np
-
 from . import dtypes, engine, hooks, views
-from .dtypes import Size
 from .engine import AccumulateGrad, Port
 from .state import modes
 

@@ -13,7 +13,6 @@ from ..tensor import Tensor
 from ..views import current_node
 from .graph import GradientEdge
 
-
 CYCLE = (
     "Using backward() with create_graph=True will create a reference cycle between the parameter and its gradient which can cause a "
     "memory leak. We recommend using autograd.grad when creating the graph to avoid this. If you have to use this function, make "

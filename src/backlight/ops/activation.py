@@ -48,7 +48,7 @@ def leaky_relu(input, negative_slope=0.01, inplace=False):
 def write_if(inplace, input, function):
     if not inplace:
         return function(input)
-    return write_in_place(function, "activation_", input, (), {})
+    return write_in_place(function, input)
 
 
 _elu = op("elu", lambda x, alpha, scale, rate: np.where(x > 0, x * x.dtype.type(scale),

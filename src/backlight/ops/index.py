@@ -222,7 +222,7 @@ def copy_(self, src, non_blocking=False):
         np.broadcast_to(src.array, shape)
     except ValueError:
         raise RuntimeError(_no_broadcast(src.array.shape, shape)) from None
-    return inplace(lambda old: _copy(old, src, self.array.dtype, shape, src.array.dtype), "copy_", self, (), {})
+    return inplace(lambda old: _copy(old, src, self.array.dtype, shape, src.array.dtype), self)
 
 
 def _no_broadcast(have, want):
@@ -283,7 +283,7 @@ def _put_(x, index, value, accumulate=False):
             f"shape mismatch: value tensor of shape {list(value.array.shape)} cannot be broadcast to indexing result of shape "
             f"{list(part)}"
         ) from None
-    return inplace(lambda old: _index_put(old, value, index, accumulate), "index_put_", x, (), {})
+    return inplace(lambda old: _index_put(old, value, index, accumulate), x)
 
 
 def _numpy_index(x, indices):

@@ -122,7 +122,7 @@ def _filling(name, fill, words):
         fill(self.array, *args, generator=generator, **kwargs)
         views.bump(self)
         if self.requires_grad and views.modes.grad:
-            inplace(lambda old: (old * 0 + Tensor._from(self.array.copy())), name, self, (), {})
+            inplace(lambda old: old * 0 + Tensor._from(self.array.copy()), self)
         return self
 
     method.__name__ = name
