@@ -59,6 +59,8 @@ def qualified(annotation: str) -> str:
 def returns(name: str, function) -> str:
     annotation = inspect.signature(function).return_annotation
     if annotation is not inspect.Signature.empty:
+        if isinstance(annotation, dtypes.dtype):  # in the package itself `bool` and `int` are dtypes
+            return {"bool": "bool", "int32": "int"}[annotation.name]
         return annotation if isinstance(annotation, str) else "None" if annotation is None else annotation.__name__
     if name in RETURNS:
         return RETURNS[name]
@@ -142,7 +144,7 @@ def package_stub() -> str:
         if isinstance(value, ModuleType):
             if value.__name__ == f"backlight.{name}":
                 imports.append(f"from . import {name} as {name}")
-        elif REGISTRY.get(name) is value or getattr(value, "__module__", None) == "backlight":
+        elif REGISTRY.get(name) is value or (isinstance(value, FunctionType) and value.__module__ == "backlight"):
             definitions.append(definition(name, value))
         elif isinstance(value, (type, FunctionType)):
             imports.append(f"from {value.__module__.removeprefix('backlight')} import {value.__name__} as {name}")

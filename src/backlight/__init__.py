@@ -55,6 +55,9 @@ from .state import is_grad_enabled
 from .tensor import Tensor
 from .version import torch_version as __version__
 
+from .ops.random import Generator
+from .random import default_generator
+
 for _name, _function in _REGISTRY.items():
     if "." not in _name:
         globals()[_name] = _function
@@ -76,14 +79,6 @@ def __getattr__(name):
         from . import printing
 
         return getattr(printing, name)
-    if name == "Generator":
-        from .random import Generator
-
-        return Generator
-    if name == "default_generator":
-        from .random import default_generator
-
-        return default_generator
     raise AttributeError(f"module 'backlight' has no attribute '{name}': it isn't part of Backlight, or not there yet")
 
 

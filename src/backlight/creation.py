@@ -19,6 +19,8 @@ def _finish(array, dtype=None, device=None, requires_grad=False, out=None, layou
     del layout, pin_memory
     if device is not None:
         dtypes.check_device(device)
+    if requires_grad and (array.dtype if dtype is None else dtype.array_type).kind in "biu":
+        raise RuntimeError("Only Tensors of floating point and complex dtype can require gradients")
     if dtype is not None and array.dtype != dtype.array_type:
         array = array.astype(dtype.array_type)
     if out is not None:
@@ -29,6 +31,15 @@ def _finish(array, dtype=None, device=None, requires_grad=False, out=None, layou
     if requires_grad:
         result.requires_grad_()
     return result
+
+
+def check_dtype(function, dtype):
+    """TypeError unless it is a dtype. The types bool, int, float and complex stand for theirs."""
+    if isinstance(dtype, dtypes.dtype):
+        return dtype
+    if dtype in dtypes.PYTHON_TYPES:
+        return dtypes.PYTHON_TYPES[dtype] if dtype is not float else dtypes.float64
+    raise TypeError(f"{function}(): argument 'dtype' must be torch.dtype, not {type(dtype).__name__}")
 
 
 def _default():
@@ -54,7 +65,7 @@ def _check_nested(data, shape, dim=0):
     is_sequence = isinstance(data, (list, tuple))
     if is_sequence != (dim < len(shape)):
         if is_sequence:
-            raise TypeError(f"only number is supported, but got {type(data).__name__} at dim {dim}")
+            raise TypeError(f"'{type(data).__name__}' object cannot be interpreted as an integer")
         raise TypeError(f"expected sequence object with len >= 0 or a buffer, but got {type(data).__name__} at dim {dim}")
     if is_sequence:
         if len(data) != shape[dim]:
@@ -74,7 +85,7 @@ def _array_of(data, dtype=None):
         return np.array(data.__array__())
     t = dtypes.number_type(data)
     if t is not None:
-        return np.array(data, (dtype or t).array_type)
+        return np.array(data, t.array_type if dtype is None else dtype.array_type)
     if isinstance(data, (str, bytes)):
         raise TypeError(f"new(): invalid data type '{type(data).__name__}'")
     if not isinstance(data, (list, tuple)):
@@ -141,6 +152,8 @@ def tensor(data, *, dtype=None, device=None, requires_grad=False, pin_memory=Fal
             UserWarning,
             stacklevel=2,
         )
+    if dtype is not None:
+        check_dtype("tensor", dtype)
     return _finish(_array_of(data, dtype), dtype, device, requires_grad)
 
 
@@ -183,38 +196,50 @@ def legacy_array(data, dtype=None):
         if isinstance(data[0], Tensor):
             return data[0].array.astype(array_type, copy=False)
         return _array_of(data[0]).astype(array_type)
-    for n in data:
-        if not hasattr(n, "__index__"):
-            raise TypeError(f"new(): data must be a sequence (got {type(n).__name__})")
-    return np.zeros(tuple(map(operator.index, data)) or (0,), array_type)
+    if len(data) == 1 and not hasattr(data[0], "__index__"):
+        if isinstance(data[0], (str, bytes)):
+            raise TypeError(f"new(): invalid data type '{type(data[0]).__name__}'")
+        raise TypeError(f"new(): data must be a sequence (got {type(data[0]).__name__})")
+    return np.zeros(_shape("new", data) or (0,), array_type)
 
 
 # Filled
 
 
-def _shape(size, name="size"):
-    if len(size) == 1 and isinstance(size[0], (tuple, list, Tensor)):
-        size = tuple(size[0])
-    out = []
-    for n in size:
-        if not hasattr(n, "__index__"):
-            raise TypeError(f"{name} must be a tuple of ints, but found element of type {type(n).__name__}")
-        n = n.__index__()
-        if n < 0:
-            raise RuntimeError(f"Trying to create tensor with negative dimension {n}: {list(size)}")
-        out.append(n)
-    return tuple(out)
+def _shape(function, size):
+    """A shape given as `f(2, 3)` or `f((2, 3))`, as a tuple of ints that aren't negative."""
+    if len(size) == 1 and not hasattr(size[0], "__index__"):
+        if not isinstance(size[0], (tuple, list, Tensor)):
+            raise TypeError(f"{function}(): argument 'size' (position 1) must be tuple of ints, not {type(size[0]).__name__}")
+        size = size[0]
+    elif len(size) == 1 and isinstance(size[0], Tensor) and size[0].array.ndim:
+        size = size[0]
+    try:
+        shape = tuple([n.__index__() for n in size])
+    except (AttributeError, TypeError):
+        place, wrong = next((i, n) for i, n in enumerate(size, 1) if not hasattr(n, "__index__") or isinstance(n, Tensor))
+        raise TypeError(
+            f"{function}(): argument 'size' failed to unpack the object at pos {place} with error "
+            f'"type must be tuple of ints,but got {type(wrong).__name__}"'
+        ) from None
+    if shape and min(shape) < 0:
+        if function in ("zeros",):
+            raise RuntimeError(f"{function}: Dimension size must be non-negative.")
+        raise RuntimeError(f"Trying to create tensor with negative dimension {min(shape)}: {list(shape)}")
+    return shape
 
 
 def _filled(name, make, words):
     def function(*size, out=None, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False,
                  memory_format=None, **kwargs):  # fmt: skip
         del layout, pin_memory, memory_format
-        size = _shape(size or (kwargs.pop("size"),))
+        size = _shape(name, size or (kwargs.pop("size", ()),))
         if kwargs:
             raise TypeError(f"{name}() got an unexpected keyword argument '{next(iter(kwargs))}'")
         if out is not None and dtype is None:
             dtype = out.dtype
+        if dtype is not None:
+            dtype = check_dtype(name, dtype)
         return _finish(make(size, (dtype or dtypes.get_default_dtype()).array_type), None, device, requires_grad, out)
 
     function.__name__ = name
@@ -222,6 +247,9 @@ def _filled(name, make, words):
 
     def like(input, *, dtype=None, layout=None, device=None, requires_grad=False, memory_format=None):
         del layout
+        if not isinstance(input, Tensor):
+            kind = type(input).__name__
+            raise TypeError(f"{name}_like(): argument 'input' (position 1) must be Tensor, not {kind}")
         array_type = input.array.dtype if dtype is None else dtype.array_type
         order = "C" if memory_format is dtypes.contiguous_format else "K"
         array = np.empty_like(input.array, array_type, order=order)
@@ -234,7 +262,7 @@ def _filled(name, make, words):
 
     def new(self, *size, dtype=None, device=None, requires_grad=False, layout=None, pin_memory=False, **kwargs):
         del layout, pin_memory
-        size = _shape(size or (kwargs.pop("size", ()),))
+        size = _shape(f"new_{name}", size or (kwargs.pop("size", ()),))
         return _finish(make(size, self.array.dtype if dtype is None else dtype.array_type), None, device, requires_grad)
 
     new.__name__ = f"new_{name}"
@@ -250,14 +278,23 @@ ones, ones_like = _filled("ones", np.ones, "ones")
 empty, empty_like = _filled("empty", np.zeros, "undefined values (zeros here)")
 
 
+def _fill_value(function, value):
+    if isinstance(value, Tensor):
+        return value.item()
+    if dtypes.number_type(value) is None:
+        raise TypeError(f"{function}(): argument 'fill_value' (position 2) must be Number, not {type(value).__name__}")
+    return value
+
+
 @public(method=False)
 def full(size, fill_value, *, out=None, dtype=None, layout=None, device=None, requires_grad=False, pin_memory=False):
     """A tensor filled with one number, in the number's type unless dtype is given. -> (*size)."""
     del layout, pin_memory
-    if isinstance(fill_value, Tensor):
-        fill_value = fill_value.item()
+    fill_value = _fill_value("full", fill_value)
+    if isinstance(size, int):
+        raise TypeError("full(): argument 'size' (position 1) must be tuple of ints, not int")
     t = dtype or (out.dtype if out is not None else dtypes.number_type(fill_value))
-    size = _shape((size,) if not isinstance(size, int) else ((size,),))
+    size = _shape("full", (size,))
     return _finish(np.full(size, fill_value, t.array_type), None, device, requires_grad, out)
 
 
@@ -266,8 +303,7 @@ def full_like(input, fill_value, *, dtype=None, layout=None, device=None, requir
     """A tensor filled with one number, with the shape and type of `input`."""
     del layout, memory_format
     array_type = input.array.dtype if dtype is None else dtype.array_type
-    if isinstance(fill_value, Tensor):
-        fill_value = fill_value.item()
+    fill_value = _fill_value("full_like", fill_value)
     return _finish(np.full_like(input.array, fill_value, array_type), None, device, requires_grad)
 
 
@@ -276,7 +312,7 @@ def new_full(self, size, fill_value, *, dtype=None, device=None, requires_grad=F
     """A tensor filled with one number, with this tensor's type."""
     del layout, pin_memory
     t = self.dtype if dtype is None else dtype
-    return _finish(np.full(_shape((size,)), fill_value, t.array_type), None, device, requires_grad)
+    return _finish(np.full(_shape("new_full", (size,)), fill_value, t.array_type), None, device, requires_grad)
 
 
 @public(module="")
@@ -304,6 +340,8 @@ def arange(*args, start=None, end=None, step=None, out=None, dtype=None, layout=
         start = args[0]
     elif args:
         start, end, step = args if len(args) == 3 else (*args, step)
+    if end is None:
+        raise TypeError("arange() received an invalid combination of arguments - got ()")
     start, step = 0 if start is None else start, 1 if step is None else step
     if out is not None and dtype is None:
         dtype = out.dtype
@@ -326,14 +364,18 @@ def arange(*args, start=None, end=None, step=None, out=None, dtype=None, layout=
 
 
 @public(method=False)
-def linspace(start, end, steps, *, out=None, dtype=None, layout=None, device=None, requires_grad=False, pin_memory=False):
+def linspace(start, end, steps=None, *, out=None, dtype=None, layout=None, device=None, requires_grad=False, pin_memory=False):
     """`steps` numbers evenly spaced from start to end, both included. -> (steps)."""
     del layout, pin_memory
-    for value in (start, end):
+    for name, value in (("start", start), ("end", end)):
         if isinstance(value, Tensor) and value.array.ndim:
-            raise RuntimeError("linspace only supports 0-dimensional start and end tensors")
+            raise RuntimeError("linspace only supports 0-dimensional start and end tensors, but got "
+                               f"{name} with {value.array.ndim} dimension(s).")  # fmt: skip
     kinds = [v.dtype if isinstance(v, Tensor) else dtypes.number_type(v) for v in (start, end)]
     start, end = (v.item() if isinstance(v, Tensor) else v for v in (start, end))
+    if steps is None:
+        kinds = ", ".join(type(v).__name__ for v in (start, end))
+        raise TypeError(f"linspace() received an invalid combination of arguments - got ({kinds})")
     steps = operator.index(steps)
     if steps < 0:
         raise RuntimeError("number of steps must be non-negative")
@@ -388,15 +430,23 @@ def scalar_tensor(s, *, dtype=None, device=None, requires_grad=False):
     return _finish(np.array(s, (dtype or dtypes.get_default_dtype()).array_type), None, device, requires_grad)
 
 
+def _check_sides(row, col):
+    for name, n in (("row", row), ("col", col)):
+        if n < 0:
+            raise RuntimeError(f"{name} must be non-negative, got{n}")
+
+
 @public(method=False)
 def tril_indices(row, col, offset=0, *, dtype=dtypes.int64, device=None, layout=None):
     """The coordinates of a matrix's lower triangle. -> (2, count)."""
+    _check_sides(row, col)
     return _finish(np.stack(np.tril_indices(row, offset, col)), dtype, device, layout=layout)
 
 
 @public(method=False)
 def triu_indices(row, col, offset=0, *, dtype=dtypes.int64, device=None, layout=None):
     """The coordinates of a matrix's upper triangle. -> (2, count)."""
+    _check_sides(row, col)
     return _finish(np.stack(np.triu_indices(row, offset, col)), dtype, device, layout=layout)
 
 
@@ -417,6 +467,8 @@ def _fill(name):
                    node="FillBackward2" if name == "fill" else "ZeroBackward0", promote="keep")  # fmt: skip
 
     def method(self, value=0):
+        if not isinstance(value, Tensor) and dtypes.number_type(value) is None:
+            raise TypeError(f"{name}_() received an invalid combination of arguments - got ({type(value).__name__})")
         if isinstance(value, Tensor):
             if value.array.ndim:
                 raise RuntimeError(f"fill_ only supports 0-dimension value tensor but got tensor with {value.array.ndim} "
@@ -441,7 +493,7 @@ def _resize_(self, *size, memory_format=None):
     del memory_format
     if self.requires_grad:
         raise RuntimeError("cannot resize variables that require grad")
-    shape = _shape(size)
+    shape = _shape("resize_", size)
     flat = self.array.reshape(-1)
     count = math.prod(shape)
     grown = np.zeros(count, self.array.dtype)

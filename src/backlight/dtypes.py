@@ -137,9 +137,9 @@ def set_default_dtype(d: dtype) -> None:
     """Makes `d` the floating point type of new tensors. TypeError for types that aren't floating point."""
     global _default
     if not isinstance(d, dtype):
-        raise TypeError(f"invalid dtype object: expected a torch.dtype but got {type(d).__name__}")
+        raise TypeError("invalid dtype object: only floating-point types are supported as the default type")
     if d.category != 2:
-        raise TypeError(f"only floating-point types are supported as the default type, but got {d}")
+        raise TypeError("only floating-point types are supported as the default type")
     _default = d
     PYTHON_TYPES[float] = d
     PYTHON_TYPES[complex] = d.to_complex()
@@ -358,8 +358,9 @@ class finfo:
     def __init__(self, type: dtype | None = None):
         self._dtype = type or _default
         if self._dtype.category < 2:
-            raise TypeError(f"torch.finfo() requires a floating point input type. Use torch.iinfo to handle "
-                            f"'{self._dtype.name}'")  # fmt: skip
+            # That it names itself in place of the type is PyTorch's own slip.
+            raise TypeError(f"torch.finfo() requires a floating point input type. Use torch.iinfo to handle 'torch.finfo'\n"
+                            f"The type is {self._dtype}.")  # fmt: skip
         real = self._dtype.to_real()
         if real is bfloat16:
             import ml_dtypes
@@ -383,7 +384,10 @@ class iinfo:
 
     def __init__(self, type: dtype):
         if type.category != 1:
-            raise TypeError(f"torch.iinfo() requires an integer input type. Use torch.finfo to handle '{type.name}'")
+            if type is bool_:
+                raise TypeError("torch.bool is not supported by torch.iinfo")
+            raise TypeError(f"torch.iinfo() requires an integer input type. Use torch.finfo to handle 'torch.iinfo'\n"
+                            f"The type is {type}.")  # fmt: skip
         info = np.iinfo(type.array_type)
         self.bits, self.max, self.min, self.dtype = info.bits, int(info.max), int(info.min), type.name
 

@@ -156,7 +156,7 @@ class Generator:
 
     def clone_state(self) -> Generator:
         """A new generator that continues from this one's state."""
-        return Generator(self.device).set_state(self.get_state())
+        return type(self)(self.device).set_state(self.get_state())
 
     def _engine(self) -> np.random.MT19937:
         """NumPy's Mersenne Twister, made on the first draw: importing numpy.random takes as long as NumPy's core."""
@@ -179,8 +179,7 @@ class Generator:
         return joined
 
 
-default_generator = Generator()
-default_generator.seed()
+default_generator = Generator()  # ops/random.py puts one with tensor states here
 
 
 def manual_seed(seed: int) -> Generator:

@@ -9,15 +9,35 @@ from ..creation import _finish, _shape
 from ..op import inplace, op, public, write_out
 from ..tensor import Tensor
 from .cast import to
+from .check import invalid_combination
 from .shape import expand
+
+
+class Generator(random.Generator):
+    """A random stream of its own, for the `generator=` argument. Its state is a uint8 tensor, interchangeable with PyTorch's.
+
+    >>> import backlight as torch
+    >>> torch.rand(1, generator=torch.Generator().manual_seed(0))
+    tensor([0.4963])
+    """
+
+    def get_state(self):
+        return Tensor._from(super().get_state())
+
+    def set_state(self, state):
+        return super().set_state(state.array if isinstance(state, Tensor) else state)
+
+
+random.default_generator = Generator()
+random.default_generator.seed()
 
 
 def _creating(name, draw, words):
     def function(*size, generator=None, out=None, dtype=None, layout=None, device=None, requires_grad=False, pin_memory=False, **kwargs):
         del layout, pin_memory
-        size = _shape(size or (kwargs.pop("size"),))
+        size = _shape(name, size or (kwargs.pop("size", ()),))
         if kwargs:
-            raise TypeError(f"{name}() got an unexpected keyword argument '{next(iter(kwargs))}'")
+            raise invalid_combination(name, *size, **kwargs)
         t = dtype or (out.dtype if out is not None else dtypes.get_default_dtype())
         return _finish(draw(size, t.array_type, generator=generator), None, device, requires_grad, out)
 
@@ -46,12 +66,12 @@ def randint(low, high=None, size=None, *, generator=None, out=None, dtype=None, 
     del layout, pin_memory
     if size is None:
         if high is None or isinstance(high, int):
-            raise TypeError("randint() received an invalid combination of arguments: a size is missing")
+            raise invalid_combination("randint", *(v for v in (low, high) if v is not None))
         low, high, size = 0, low, high
     elif high is None:
         low, high = 0, low
     t = dtype or (out.dtype if out is not None else dtypes.int64)
-    return _finish(random.randint(low, high, _shape((size,)), t.array_type, generator=generator), None, device, requires_grad, out)
+    return _finish(random.randint(low, high, _shape("randint", (size,)), t.array_type, generator=generator), None, device, requires_grad, out)
 
 
 @public(method=False)
@@ -92,7 +112,7 @@ def normal(mean, std=1.0, size=None, *, generator=None, out=None, dtype=None, de
     del layout
     if size is not None:
         t = dtype or dtypes.get_default_dtype()
-        return _finish(random.normal(_shape((size,)), t.array_type, mean, std, generator=generator), None, device, requires_grad, out)
+        return _finish(random.normal(_shape("normal", (size,)), t.array_type, mean, std, generator=generator), None, device, requires_grad, out)
     arrays = [v.array for v in (mean, std) if isinstance(v, Tensor)]
     shape = np.broadcast_shapes(*(a.shape for a in arrays))
     t = dtypes.promote(arrays)
@@ -161,10 +181,10 @@ def initial_seed() -> int:
 @public(method=False)
 def get_rng_state():
     """The state of the random stream as a uint8 tensor, in PyTorch's layout."""
-    return Tensor._from(random.default_generator.get_state())
+    return random.default_generator.get_state()
 
 
 @public(method=False)
 def set_rng_state(new_state) -> None:
     """Puts the random stream into a state from get_rng_state (or from PyTorch's)."""
-    random.default_generator.set_state(new_state.array)
+    random.default_generator.set_state(new_state)

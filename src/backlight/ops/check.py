@@ -1,0 +1,31 @@
+"""Errors in PyTorch's words for arguments of the wrong type."""
+
+from __future__ import annotations
+
+from .. import dtypes
+from ..tensor import Tensor
+
+
+def not_tensor(function, **arguments) -> TypeError:
+    """The error for the first of the arguments that isn't a tensor."""
+    for position, (name, value) in enumerate(arguments.items(), 1):
+        if not isinstance(value, Tensor):
+            kind = type(value).__name__
+            return TypeError(f"{function}(): argument '{name}' (position {position}) must be Tensor, not {kind}")
+    return TypeError(f"{function}(): arguments of the wrong type")
+
+
+def not_implemented(kernel, tensor) -> NotImplementedError:
+    """The error for a type that a function isn't defined for."""
+    return NotImplementedError(f"\"{kernel}\" not implemented for '{dtypes.scalar_type_name(tensor.dtype)}'")
+
+
+def must_be_number(function, name, position, value) -> TypeError:
+    """The error for a value that isn't a number."""
+    return TypeError(f"{function}(): argument '{name}' (position {position}) must be Number, not {type(value).__name__}")
+
+
+def invalid_combination(function, *arguments, **named) -> TypeError:
+    """The error for arguments that fit none of a function's forms (PyTorch goes on to list the forms)."""
+    given = [type(a).__name__ for a in arguments] + [f"{k}={type(v).__name__}" for k, v in named.items()]
+    return TypeError(f"{function}() received an invalid combination of arguments - got ({', '.join(given)})")
