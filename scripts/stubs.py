@@ -70,8 +70,11 @@ def returns(name: str, function) -> str:
     return "Tensor"
 
 
-def default(value) -> str:
-    return repr(value) if value is None or type(value) in (bool, int, float, str) and value == value else "..."
+def parameter(name: str, default) -> str:
+    """A parameter with its default. A number may stand where a tuple or a tensor is welcome too, so those say `Any`."""
+    if default is None or type(default) in (bool, str):
+        return f"{name}={default!r}"
+    return f"{name}: Any = {default!r}" if type(default) is int or type(default) is float and default == default else f"{name}=..."
 
 
 def signature(function, method=False) -> str:
@@ -88,7 +91,7 @@ def signature(function, method=False) -> str:
                 words.append("*")
                 keyword_only = True
             name = "self" if method and i == 0 else p.name
-            words.append(name if p.default is p.empty else f"{name}={default(p.default)}")
+            words.append(name if p.default is p.empty else parameter(name, p.default))
     if method and (not words or words[0] in ("*args", "*sizes", "*dims", "*shape")):
         words.insert(0, "self")
     return ", ".join(words)
@@ -144,13 +147,13 @@ def package_stub() -> str:
         if isinstance(value, ModuleType):
             if value.__name__ == f"backlight.{name}":
                 imports.append(f"from . import {name} as {name}")
-        elif REGISTRY.get(name) is value or (isinstance(value, FunctionType) and value.__module__ == "backlight"):
+        elif (name in REGISTRY and REGISTRY[name] is value) or (isinstance(value, FunctionType) and value.__module__ == "backlight"):
             definitions.append(definition(name, value))
         elif isinstance(value, (type, FunctionType)):
             imports.append(f"from {value.__module__.removeprefix('backlight')} import {value.__name__} as {name}")
         else:
             kind = type(value)
-            known = kind.__module__ == "builtins" or kind is dtypes.dtype
+            known = kind in (bool, int, float, str) or kind is dtypes.dtype
             definitions.append(f"{name}: {kind.__name__ if kind is dtypes.dtype else qualified(kind.__name__) if known else 'Any'}")
     return (
         HEADER.format("Backlight's public functions, as operations declare them.")

@@ -55,23 +55,14 @@ class Node:
 
     @property
     def metadata(self) -> dict:
-        return self._extra("metadata", dict)
+        """A dictionary for the user's own notes on this node."""
+        if getattr(self, "extra", None) is None:  # few nodes have one
+            self.extra = {}
+        return self.extra.setdefault("metadata", {})
 
     @property
     def requires_grad(self) -> bool:
         return True
-
-    def _extra(self, key, make):
-        """The per-node attributes that few programs use live in one dictionary."""
-        if getattr(self, "extra", None) is None:
-            self.extra = {}
-        if key not in self.extra:
-            self.extra[key] = make()
-        return self.extra[key]
-
-    @property
-    def _input_metadata(self) -> list:
-        return [] if getattr(self, "extra", None) is None else self.extra.get("input_metadata", [])
 
     def _sequence_nr(self) -> int:
         return self.seq
@@ -139,8 +130,6 @@ class AccumulateGrad(Node):
                 self.grad = grad = object.__new__(Tensor)
                 grad.array = g if _owned(g) else g.copy()
                 grad.node = grad.version = grad.base = None
-            elif modes.grad:
-                self.grad = grad + Tensor._from(g)
             else:
                 grad.array += g
                 version_of(grad).tick()
@@ -214,17 +203,13 @@ _by_seq = attrgetter("seq")
 
 
 def _discover(roots):
-    """All nodes behind the roots in the order in which they run, each leaf directly after its last contribution."""
-    buffers = {}  # node -> gradient so far; also the set of the nodes that were seen
-    order, last_user, ports = [], {}, False
-    for node in roots:
-        if node not in buffers:
-            buffers[node] = None
-            if type(node) is AccumulateGrad:
-                last_user[node] = None
-            else:
-                order.append(node)
-                ports = ports or type(node) is Port
+    """All nodes behind the roots in the order in which they run, each leaf directly after its last contribution.
+
+    Returns (node -> None for every node, the order, whether there are ports)."""
+    start = Node()
+    start.edges, start.seq = roots, float("inf")
+    buffers = {}
+    order, last_user, ports = [start], {}, False
     for node in order:  # grows while it is walked: no recursion
         for parent in node.edges:
             if parent is not None:
@@ -237,39 +222,36 @@ def _discover(roots):
                         order.append(parent)
                         if kind is Port:
                             ports = True
-                elif parent in last_user:
-                    user = last_user[parent]
-                    if user is None or node.seq < user.seq:
-                        last_user[parent] = node
+                elif parent in last_user and node.seq < last_user[parent].seq:
+                    last_user[parent] = node
     order.sort(key=_by_seq, reverse=True)
     ready_after: dict = {}
     for leaf, user in last_user.items():
         ready_after.setdefault(user, []).append(leaf)
     if any(len(leaves) > 2 for leaves in ready_after.values()):
-        return buffers, ready_queue_order(roots, order), ports
-    steps = ready_after.pop(None, [])
+        return buffers, ready_queue_order(start, order), ports
+    steps: list = []
     if 8 * len(ready_after) > len(order):
         for node in order:
             steps.append(node)
             if node in ready_after:
-                leaves = ready_after[node]
-                steps += leaves if len(leaves) == 1 else sorted(leaves, key=node.edges.index)
-        return buffers, steps, ports
-    done = 0
-    for user in sorted(ready_after, key=_by_seq, reverse=True):  # few: splice them in
-        position = bisect_left(order, -user.seq, done, key=_minus_seq) + 1
-        leaves = ready_after[user]
-        steps += order[done:position]
-        steps += leaves if len(leaves) == 1 else sorted(leaves, key=user.edges.index)
-        done = position
-    return buffers, steps + order[done:], ports
+                steps += sorted(ready_after[node], key=node.edges.index)
+    else:  # few leaves: splice them in
+        done = 0
+        for user in sorted(ready_after, key=_by_seq, reverse=True):
+            position = bisect_left(order, -user.seq, done, key=_minus_seq) + 1
+            steps += order[done:position] + sorted(ready_after[user], key=user.edges.index)
+            done = position
+        steps += order[done:]
+    del steps[0]
+    return buffers, steps, ports
 
 
 def _minus_seq(node):
     return -node.seq
 
 
-def ready_queue_order(roots, nodes):
+def ready_queue_order(start, nodes):
     """The order of PyTorch's ready queue, a binary heap whose ties (several leaves ready at once) fall as the
     C++ library's heap lets them fall. The sorted order is the same but for three or more tied leaves."""
     waiting = dict.fromkeys(nodes, 0)
@@ -304,9 +286,7 @@ def ready_queue_order(roots, nodes):
             sift_up(hole, node)
         return top
 
-    for node in dict.fromkeys(roots):
-        if not waiting.get(node, 0):
-            push(node)
+    push(start)
     while heap:
         node = pop()
         order.append(node)
@@ -315,7 +295,7 @@ def ready_queue_order(roots, nodes):
                 waiting[parent] -= 1
                 if not waiting[parent]:
                     push(parent)
-    return order
+    return order[1:]
 
 
 def sweep(roots, gradients, keep=False, create_graph=False, targets=None, capture=False):
@@ -431,6 +411,8 @@ def _in_thread(function, *args):
             outcome["result"] = function(*args)
         except BaseException as error:  # handed to the caller
             outcome["error"] = error
+        finally:
+            set_grad_mode(True)  # the thread ends: it must not count as one with grad mode off
 
     thread = threading.Thread(target=work)
     thread.start()

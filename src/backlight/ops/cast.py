@@ -7,6 +7,7 @@ import numpy as np
 from .. import dtypes, engine
 from ..op import binary, face, op, public, twin, write_out
 from ..tensor import Tensor
+from .check import not_tensor
 
 
 def _conj(x):
@@ -37,6 +38,8 @@ to_complex = op("to_complex", lambda x: x.astype(np.complex64 if x.dtype == np.f
 @public(method=False)
 def real(input):
     """The real part, a view for complex tensors. (*S) -> (*S). Differentiable."""
+    if not isinstance(input, Tensor):
+        raise not_tensor("real", input=input)
     return _real_op(input) if input.dtype.is_complex else input
 
 
@@ -94,6 +97,8 @@ def to(input, dtype):
     """The tensor as another type; the tensor itself if it has that type already."""
     if input.dtype is dtype:
         return input
+    if not isinstance(dtype, dtypes.dtype):
+        raise TypeError(f"to(): argument 'dtype' must be torch.dtype, not {type(dtype).__name__}")
     return _cast(input, dtype.array_type, input.array.dtype)
 
 

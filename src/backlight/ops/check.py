@@ -29,3 +29,9 @@ def invalid_combination(function, *arguments, **named) -> TypeError:
     """The error for arguments that fit none of a function's forms (PyTorch goes on to list the forms)."""
     given = [type(a).__name__ for a in arguments] + [f"{k}={type(v).__name__}" for k, v in named.items()]
     return TypeError(f"{function}() received an invalid combination of arguments - got ({', '.join(given)})")
+
+
+def scalar_name(tensor):
+    """The C++ name of a tensor's type, for error texts."""
+    name = dtypes.scalar_type_name(tensor.dtype)
+    return {"Half": "c10::Half", "BFloat16": "c10::BFloat16"}.get(name, name.lower())

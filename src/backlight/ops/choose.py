@@ -8,6 +8,7 @@ from .. import dtypes
 from ..op import binary, check_broadcast, op, public, twin, write_out
 from ..tensor import Tensor
 from .cast import to
+from .check import invalid_combination, not_tensor, scalar_name
 from .gather import nonzero
 from .shape import expand
 
@@ -22,6 +23,8 @@ def clamp(input, min=None, max=None, *, out=None):
     """
     if min is None and max is None:
         raise RuntimeError("torch.clamp: At least one of 'min' or 'max' must not be None")
+    if input.array.dtype.kind == "c":
+        raise NotImplementedError("clamp is not supported for complex types")
     if isinstance(min, Tensor) or isinstance(max, Tensor):
         result = input
         if min is not None:
@@ -29,7 +32,10 @@ def clamp(input, min=None, max=None, *, out=None):
         if max is not None:
             result = _clamp_max_tensor(result, max)
     else:
-        t = dtypes.promote([input.array], [v for v in (min, max) if v is not None])
+        limits = [v for v in (min, max) if v is not None]
+        if any(dtypes.number_type(v) is None for v in limits):
+            raise invalid_combination("clamp", input, *limits)
+        t = dtypes.promote([input.array], limits)
         result = _clamp(input if t is input.dtype else to(input, t), min, max)
     return result if out is None else write_out(out, result)
 
@@ -74,14 +80,35 @@ def clamp_max(input, max):
     return _clamp_max_tensor(input, max) if isinstance(max, Tensor) else clamp(input, None, max)
 
 
-maximum = binary("maximum", np.maximum,
+_maximum = binary("maximum", np.maximum,
     lambda g, input, other, _out: where_zero(input < other, share_ties(g, input, other)),
     lambda g, input, other, _out: where_zero(input > other, share_ties(g, input, other)),
-    inplace=False, doc="The larger of two elements; NaN wins. Differentiable in both (ties share the gradient).")  # fmt: skip
-minimum = binary("minimum", np.minimum,
+    public=False)  # fmt: skip
+_minimum = binary("minimum", np.minimum,
     lambda g, input, other, _out: where_zero(input > other, share_ties(g, input, other)),
     lambda g, input, other, _out: where_zero(input < other, share_ties(g, input, other)),
-    inplace=False, doc="The smaller of two elements; NaN wins. Differentiable in both (ties share the gradient).")  # fmt: skip
+    public=False)  # fmt: skip
+
+
+@public()
+def maximum(input, other, *, out=None):
+    """The larger of two elements; NaN wins. Differentiable in both (equal elements share the gradient)."""
+    return _extreme("maximum", _maximum, input, other, out)
+
+
+@public()
+def minimum(input, other, *, out=None):
+    """The smaller of two elements; NaN wins. Differentiable in both (equal elements share the gradient)."""
+    return _extreme("minimum", _minimum, input, other, out)
+
+
+def _extreme(name, primitive, input, other, out):
+    if not (isinstance(input, Tensor) and isinstance(other, Tensor)):
+        raise not_tensor(name, input=input, other=other)
+    if input.array.dtype.kind == "c" or other.array.dtype.kind == "c":
+        raise RuntimeError(f"{name} not implemented for complex tensors.")
+    return primitive(input, other, out)
+
 
 
 @twin(lambda g, a, b: np.where(a == b, g / 2, g))
@@ -105,8 +132,10 @@ def where(condition, input=None, other=None, *, out=None):
     """
     if input is None and other is None:
         return nonzero(condition, as_tuple=True)
+    if not isinstance(condition, Tensor) or input is None or other is None:
+        raise invalid_combination("where", *(v for v in (condition, input, other) if v is not None))
     if condition.dtype is not dtypes.bool_ and condition.dtype is not dtypes.uint8:
-        raise RuntimeError(f"where expected condition to be a boolean tensor, but got a tensor with dtype {condition.dtype}")
+        raise RuntimeError(f"where expected condition to be a boolean tensor, but got a tensor with dtype {dtypes.scalar_type_name(condition.dtype)}")
     tensors = [v for v in (input, other) if isinstance(v, Tensor)]
     t = dtypes.promote([v.array for v in tensors], [v for v in (input, other) if not isinstance(v, Tensor)])
     input, other = (to(v, t) if isinstance(v, Tensor) else Tensor._from(np.array(v, t.array_type)) for v in (input, other))
@@ -149,26 +178,24 @@ def sum_all(x):
 def masked_fill(input, mask, value):
     """input with `value` (a number or 0-d tensor) where the bool mask holds; shapes broadcast. Differentiable."""
     if mask.dtype is not dtypes.bool_:
-        raise RuntimeError(f"masked_fill_ only supports boolean masks, but got mask with dtype {mask.dtype.name}"
-                           if mask.dtype.category == 1 else "expected mask dtype to be Bool")  # fmt: skip
-    check_broadcast(input.array.shape, mask.array.shape)
+        raise RuntimeError(f"masked_fill_ only supports boolean masks, but got mask with dtype {scalar_name(mask)}")
+    check_broadcast(mask.array.shape, input.array.shape)
     if input.array.shape != (shape := np.broadcast_shapes(input.array.shape, mask.array.shape)):
         input = expand(input, shape)
     if isinstance(value, Tensor):
         if value.array.ndim:
             raise RuntimeError(
-                "masked_fill only supports a 0-dimensional value tensor, but got tensor with "
+                "masked_fill_ only supports a 0-dimensional value tensor, but got tensor with "
                 f"{value.array.ndim} dimension(s)."
             )
         if value.node is not None:
             return _masked_fill_tensor(input, mask, value)
         value = value.array.item()
     t = dtypes.number_type(value)
-    if t is not None and input.dtype is not dtypes.bool_ and not dtypes.can_cast(t, input.dtype):
-        raise RuntimeError(
-            f"value cannot be converted to type {input.dtype.array_type.name.replace('64', '64_t').replace('32', '')} "
-            "without overflow"
-        )
+    if t is None:
+        raise invalid_combination("masked_fill", mask, value)
+    if t.category == 3 and input.dtype.category < 3:
+        raise RuntimeError(f"value cannot be converted to type {scalar_name(input)} without overflow")
     return _masked_fill(input, mask, value)
 
 

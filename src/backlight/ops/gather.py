@@ -11,6 +11,7 @@ from ..engine import modes
 from ..op import check_broadcast, op, public, write_out
 from ..tensor import Tensor, dimension
 from .cast import to
+from .check import not_implemented
 from .index import _checked_index, _index, _index_put, zero_of
 from .shape import constant_pad, expand, flatten, movedim, narrow, reshape
 
@@ -214,8 +215,9 @@ def index_add(input, dim, index, source, *, alpha=1):
         raise RuntimeError(f"index_add_(): Number of indices ({index.array.size}) should be equal to source.size(dim): "
                            f"({source.array.shape[d]}), for dim: {d}")  # fmt: skip
     if source.dtype is not input.dtype:
-        raise RuntimeError("index_add_(): self and source expected to have the same dtype, but got (self) "
-                           f"{dtypes.scalar_type_name(input.dtype)} and (source) {dtypes.scalar_type_name(source.dtype)}")  # fmt: skip
+        raise RuntimeError("index_add_(): self ("
+                           f"{dtypes.scalar_type_name(input.dtype)}) and source ({dtypes.scalar_type_name(source.dtype)}) must have "
+                           "the same scalar type")  # fmt: skip
     return _index_add(input, reshape(index, -1), source if alpha == 1 else source * alpha, d)
 
 
@@ -223,9 +225,9 @@ def index_add(input, dim, index, source, *, alpha=1):
 def index_fill(input, dim, index, value):
     """A copy of input with a number written to the slices of `dim` named by the index. Differentiable."""
     d = dimension(dim, input.array.ndim)
-    _check_vector_index("index_fill_", index, input.array.shape[d] if input.array.ndim else 1)
     if not input.array.ndim:
         return input.masked_fill(Tensor._from(np.asarray(index.array.size > 0)), value)
+    _checked_index(index.array, input.array.shape[d], 0)
     mask = np.zeros(input.array.shape[d], bool)
     mask[index.array] = True
     shape = [1] * input.array.ndim
@@ -267,6 +269,10 @@ def _one_at(shape, d):
 @public()
 def take(input, index):
     """The elements of the flat tensor at the indices. Differentiable in input."""
+    n = input.array.size
+    wrong = (index.array < -n) | (index.array >= n)
+    if wrong.any():
+        raise IndexError(f"out of range: tried to access index {index.array[wrong][0]} on a tensor of {n} elements.")
     return reshape(_index(flatten(input) if input.array.ndim != 1 else input,
                           (_checked_index(index.array, input.array.size, 0),)), index.array.shape)  # fmt: skip
 
@@ -276,7 +282,7 @@ def masked_select(input, mask, *, out=None):
     """The elements where the mask holds, as a vector. Differentiable in input."""
     if mask.dtype is not dtypes.bool_:
         raise RuntimeError("masked_select: expected BoolTensor for mask")
-    check_broadcast(input.array.shape, mask.array.shape)
+    check_broadcast(mask.array.shape, input.array.shape)
     shape = np.broadcast_shapes(input.array.shape, mask.array.shape) or (1,)
     result = _index(expand(input, shape), np.nonzero(np.broadcast_to(mask.array, shape)))
     return result if out is None else write_out(out, result)
@@ -286,7 +292,7 @@ def masked_select(input, mask, *, out=None):
 def masked_scatter(input, mask, source):
     """A copy of input whose elements where the mask holds come from source, in order. Differentiable in both."""
     if mask.dtype is not dtypes.bool_:
-        raise RuntimeError(f"masked_scatter_ only supports boolean masks, but got mask with dtype {mask.dtype.name}")
+        raise RuntimeError(f"masked_scatter_ only supports boolean masks, but got mask with dtype {dtypes.scalar_type_name(mask.dtype)}")
     if input.dtype is not source.dtype:
         raise RuntimeError(f"masked_scatter: expected self and source to have same dtypes but got "
                            f"{dtypes.scalar_type_name(input.dtype)} and {dtypes.scalar_type_name(source.dtype)}")  # fmt: skip
@@ -323,6 +329,11 @@ def repeat_interleave(input, repeats, dim=None, *, output_size=None):
         input, dim = flatten(input) if input.array.ndim != 1 else input, 0
     d = dimension(dim, input.array.ndim)
     counts = repeats.array if isinstance(repeats, Tensor) else np.asarray(repeats)
+    if counts.size > 1 and counts.size != input.array.shape[d]:
+        raise RuntimeError(f"repeats must have the same size as input along dim, but got repeats.size(0) = {counts.size} and "
+                           f"input.size({d}) = {input.array.shape[d]}")  # fmt: skip
+    if counts.size and counts.min() < 0:
+        raise RuntimeError("Repeats must be non-negative")
     index = np.repeat(np.arange(input.array.shape[d]), counts)
     return _index_select(input, Tensor._from(index), d)
 
@@ -383,6 +394,10 @@ def bucketize(input, boundaries, *, out_int32=False, right=False, out=None):
 @public()
 def bincount(input, weights=None, minlength=0):
     """How often each small non-negative integer occurs (or the sum of its weights)."""
+    if input.array.dtype.kind in "fVc":
+        raise not_implemented("bincount_cpu", input)
+    if input.array.ndim != 1 or (input.array.size and input.array.min() < 0):
+        raise RuntimeError("bincount only supports 1-d non-negative integral inputs.")
     if weights is not None:
         counts = np.bincount(input.array, weights.array, minlength)
         return Tensor._from(counts.astype(weights.array.dtype if weights.array.dtype.kind == "f" else np.float64))

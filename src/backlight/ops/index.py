@@ -9,7 +9,7 @@ import numpy as np
 from .. import dtypes
 from ..creation import tensor
 from ..engine import cast, sum_to
-from ..op import inplace, op, public, twin
+from ..op import check_broadcast, inplace, op, public, twin
 from ..tensor import Tensor
 from .cast import to
 from .shape import _select, _slice, alias, reshape, sum_to_size, unsqueeze
@@ -86,12 +86,15 @@ def _basic(x, index):
         if isinstance(item, int):
             n = x.array.shape[dim]
             if not -n <= item < n:
-                raise IndexError(f"index {item} is out of bounds for dimension {dim} with size {n}")
+                place = dim + builtins.sum(isinstance(i, int) for i in items[: items.index(item)])
+                raise IndexError(f"index {item} is out of bounds for dimension {place} with size {n}")
             x = _select(x, (slice(None),) * dim + (item % n, ...))
             changed = True
         elif isinstance(item, slice):
             item = slice(*(v if v is None else v.__index__() for v in (item.start, item.stop, item.step)))
-            if item.step is not None and item.step <= 0:
+            if item.step == 0:
+                raise ValueError("slice step cannot be zero")
+            if item.step is not None and item.step < 0:
                 raise ValueError("step must be greater than zero")
             if item != slice(None):
                 x = _slice(x, (slice(None),) * dim + (item,))
@@ -176,7 +179,7 @@ def _setitem(self, index, value):
         else:
             value = Tensor._from(np.asarray(value).astype(self.array.dtype))
     if advanced is None:
-        copy_(target, value)
+        _store(target, value)
         return
     _put_(target, advanced, value)
 
@@ -213,7 +216,16 @@ def copy_(self, src, non_blocking=False):
     """Copies `src` (broadcast, any type) into this tensor and returns it. Differentiable in src."""
     del non_blocking
     if not isinstance(src, Tensor):
-        raise TypeError(f"copy_(): argument 'other' (position 1) must be Tensor, not {type(src).__name__}")
+        if dtypes.number_type(src) is None:
+            raise TypeError(f"copy_(): argument 'other' (position 1) must be Tensor, not {type(src).__name__}")
+        src = Tensor._from(np.asarray(src))
+    shape = self.array.shape
+    check_broadcast(shape, src.array.shape)
+    _store(self, src)
+    return self
+
+
+def _store(self, src):
     shape = self.array.shape
     extra = src.array.ndim - len(shape)
     if extra > 0 and builtins.all(n == 1 for n in src.array.shape[:extra]):
@@ -221,14 +233,15 @@ def copy_(self, src, non_blocking=False):
     try:
         np.broadcast_to(src.array, shape)
     except ValueError:
-        raise RuntimeError(_no_broadcast(src.array.shape, shape)) from None
+        raise RuntimeError(_no_broadcast(src, shape)) from None
     return inplace(lambda old: _copy(old, src, self.array.dtype, shape, src.array.dtype), self)
 
 
-def _no_broadcast(have, want):
+def _no_broadcast(src, want):
+    have = src.array.shape
     extra = len(want) - len(have)
     if extra < 0:
-        return f"expand(torch.FloatTensor{{{list(have)}}}, size={list(want)}): the number of sizes provided ({len(want)}) must " \
+        return f"expand({src.type()}{{{list(have)}}}, size={list(want)}): the number of sizes provided ({len(want)}) must " \
                f"be greater or equal to the number of dimensions in the tensor ({len(have)})"  # fmt: skip
     i = next(i for i in range(len(have) - 1, -1, -1) if have[i] not in (1, want[extra + i]))
     return (f"The expanded size of the tensor ({want[extra + i]}) must match the existing size ({have[i]}) at non-singleton "

@@ -63,7 +63,8 @@ _stack = variadic("stack", lambda tensors, dim: np.stack(tensors, dim), _unstack
 
 
 def _promoted(tensors, name):
-    tensors = list(tensors)
+    if not isinstance(tensors, (tuple, list)):
+        raise TypeError(f"{name}(): argument 'tensors' (position 1) must be tuple of Tensors, not {type(tensors).__name__}")
     if not tensors:
         raise (ValueError("torch.cat(): expected a non-empty list of Tensors") if name == "cat"
                else RuntimeError(f"{name} expects a non-empty TensorList"))  # fmt: skip
@@ -204,7 +205,7 @@ _unbind = op("unbind", lambda x, dim: tuple(x[(slice(None),) * dim + (i, ...)]
 def unbind(input, dim=0):
     """A tuple of views, one for each index of `dim`."""
     if not input.array.ndim:
-        raise RuntimeError("Dimension specified as 0 but tensor has no dimensions")
+        raise IndexError("Dimension specified as 0 but tensor has no dimensions")
     return _unbind(input, dimension(dim, input.array.ndim))
 
 
@@ -226,6 +227,9 @@ def meshgrid(*tensors, indexing=None):
     tensors = tensors[0] if len(tensors) == 1 and isinstance(tensors[0], (tuple, list)) else tensors
     if indexing not in (None, "ij", "xy"):
         raise RuntimeError(f'torch.meshgrid: indexing must be one of "xy" or "ij", but received: {indexing}')
+    for v in tensors:
+        if v.array.ndim > 1:
+            raise RuntimeError(f"torch.meshgrid: Expected 0D or 1D tensor in the tensor list but got: {v}")
     shape = tuple(v.array.size for v in tensors)
     grids = [expand(reshape(v, (1,) * i + (-1,) + (1,) * (len(shape) - i - 1)), shape) for i, v in enumerate(tensors)]
     if indexing == "xy" and len(tensors) > 1:

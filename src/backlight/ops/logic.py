@@ -7,6 +7,7 @@ import numpy as np
 from .. import dtypes
 from ..op import face, op, public, write_out
 from ..tensor import Tensor
+from .check import not_implemented, not_tensor
 from .pointwise import (
     _add,
     _pow_tensor,
@@ -26,8 +27,18 @@ from .pointwise import (
 # Comparisons and logic: no gradient
 
 
+def _ordered(name, ufunc):
+    def arrays(input, other):
+        if input.dtype.kind == "c":
+            raise not_implemented(f"{name}_cpu", Tensor._from(input))
+        return ufunc(input, other)
+
+    return arrays
+
+
 def _compare(name, ufunc, aliases=()):
-    function = op(name, ufunc_of_two(ufunc), None, None, promote="compare",
+    arrays = ufunc_of_two(ufunc) if name in ("eq", "ne") or name.startswith("logical") else _ordered(name, ufunc)
+    function = op(name, arrays, None, None, promote="compare",
                   doc=f"Elementwise {name} with broadcasting: a bool tensor.")  # fmt: skip
     for alias in (name, *aliases):
         face(function, name=alias, inplace=True)
@@ -62,8 +73,8 @@ logical_xor = _compare("logical_xor", np.logical_xor)
 def _bitwise(name, ufunc):
     def arrays(input, other):
         if input.dtype.kind not in "biu":
-            kind = dtypes.scalar_type_name(dtypes.from_array_type(input.dtype))
-            raise RuntimeError(f'"{name}_cpu" not implemented for \'{kind}\'')
+            kernel = name.replace("bitwise_left_shift", "lshift").replace("bitwise_right_shift", "rshift")
+            raise not_implemented(f"{kernel}_cpu", Tensor._from(input))
         return ufunc(input, other)
 
     return face(op(name, arrays, None, None, promote="arith"), name=name, inplace=True)
@@ -78,7 +89,7 @@ bitwise_right_shift = _bitwise("bitwise_right_shift", np.right_shift)
 
 def _not_arrays(input):
     if input.dtype.kind not in "biu":
-        raise TypeError("~ (operator.invert) is only implemented on integer and Boolean-type tensors")
+        raise not_implemented("bitwise_not_cpu", Tensor._from(input))
     return np.invert(input)
 
 
@@ -98,28 +109,30 @@ isposinf = _test("isposinf", np.isposinf, "Whether each element is +inf.")
 isneginf = _test("isneginf", np.isneginf, "Whether each element is -inf.")
 
 
+def _same_dtype(input, other):
+    if input.dtype is not other.dtype:
+        raise RuntimeError(f"{dtypes.scalar_type_name(input.dtype)} did not match {dtypes.scalar_type_name(other.dtype)}")
+
+
 @public()
 def isclose(input, other, rtol=1e-05, atol=1e-08, equal_nan=False):
     """Whether |input - other| <= atol + rtol * |other|, elementwise."""
+    _same_dtype(input, other)
     return Tensor._from(np.asarray(np.isclose(input.array, other.array, rtol, atol, equal_nan)))
 
 
 @public()
 def allclose(input, other, rtol=1e-05, atol=1e-08, equal_nan=False) -> bool:
     """Whether all elements are close: see isclose."""
-    if input.dtype is not other.dtype:
-        raise RuntimeError(f"{scalar_name(input)} did not match {scalar_name(other)}")
+    _same_dtype(input, other)
     return bool(np.allclose(input.array, other.array, rtol, atol, equal_nan))
-
-
-def scalar_name(tensor):
-    """The C++ name of a tensor's type, for error texts."""
-    return dtypes.scalar_type_name(tensor.dtype).lower()
 
 
 @public()
 def equal(input, other) -> bool:
     """Whether both tensors have the same size and elements."""
+    if not isinstance(other, Tensor):
+        raise not_tensor("equal", input=input, other=other)
     return input.array.shape == other.array.shape and bool(np.array_equal(input.array, other.array))
 
 
@@ -180,7 +193,15 @@ Tensor.__rpow__ = _operator(_rpow)
 Tensor.__neg__ = neg
 Tensor.__pos__ = positive
 Tensor.__abs__ = abs
-Tensor.__invert__ = bitwise_not
+
+
+def _invert(self):
+    if self.array.dtype.kind not in "biu":
+        raise TypeError("~ (operator.invert) is only implemented on integer and Boolean-type tensors")
+    return bitwise_not(self)
+
+
+Tensor.__invert__ = _invert
 for _name, _function in (("eq", eq), ("ne", ne), ("lt", lt), ("le", le), ("gt", gt), ("ge", ge)):
     setattr(Tensor, f"__{_name}__", _operator(_function))
 for _name, _function in (

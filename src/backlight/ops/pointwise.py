@@ -10,6 +10,7 @@ from .. import dtypes
 from ..op import binary, face, op, public, twin, unary, write_out
 from ..tensor import Tensor
 from .cast import conj, real, to
+from .check import invalid_combination, not_tensor, scalar_name
 from .choose import where_one, where_zero
 from .shape import sum_to_size
 
@@ -71,6 +72,10 @@ def _floor_divide(a, b):
         return np.where(b == 0, np.true_divide(a, b), q).astype(a.dtype, copy=False)
 
 
+def _scalar_type(array):
+    return dtypes.scalar_type_name(dtypes.from_array_type(array.dtype))
+
+
 def _check_zero_division(b):
     if b.dtype.kind in "iu" and not np.all(b):
         raise RuntimeError("ZeroDivisionError")
@@ -78,22 +83,26 @@ def _check_zero_division(b):
 
 _div_trunc = _rounded("div_trunc", _trunc_divide)
 _div_floor = _rounded("div_floor", _floor_divide)
-_remainder = binary("remainder", lambda a, b: _modulo(np.mod, a, b),
+_remainder = binary("remainder", lambda a, b: _modulo(np.mod, "remainder", a, b),
     lambda g, _input, _other, _out: g,
     lambda g, input, other, _out: -g * floor_divide(input, other),
     public=False)  # fmt: skip
-_fmod = binary("fmod", lambda a, b: _modulo(np.fmod, a, b),
+_fmod = binary("fmod", lambda a, b: _modulo(np.fmod, "fmod", a, b),
     lambda g, _input, _other, _out: g,
     lambda g, input, other, _out: -g * trunc(input / other),
     public=False)  # fmt: skip
 
 
-def _modulo(f, a, b):
+def _modulo(f, name, a, b):
+    if a.dtype.kind == "c":
+        raise NotImplementedError(f"\"{name}_cpu\" not implemented for '{_scalar_type(a)}'")
     _check_zero_division(b)
     return f(a, b)
 
 
 def _with_alpha(function, input, other, alpha, out):
+    if dtypes.number_type(alpha) is None:
+        raise TypeError(f"{function.op.name.removesuffix('_alpha')}(): argument 'alpha' must be Number, not {type(alpha).__name__}")
     if isinstance(alpha, bool) and not all(
         (v.dtype if isinstance(v, Tensor) else dtypes.number_type(v)) is dtypes.bool_ for v in (input, other)
     ):
@@ -235,8 +244,8 @@ def pow(input, exponent, *, out=None):
     if isinstance(exponent, Tensor):
         return _pow_tensor(input, exponent, out)
     t = dtypes.number_type(exponent)
-    if t is None:
-        raise TypeError(f"pow(): argument 'exponent' (position 2) must be Tensor or Number, not {type(exponent).__name__}")
+    if t is None or not isinstance(input, Tensor):
+        raise invalid_combination("pow", input, exponent)
     if input.array.dtype.kind == "c" or (input.array.dtype.kind in "fV" and t.category < 3):
         result = _pow_number(input, exponent)
     else:
@@ -248,12 +257,27 @@ def pow(input, exponent, *, out=None):
 
 # Signs, squares, roots
 
-neg = unary("neg", np.negative, lambda g, _input, _out: -g, promote="arith", doc="-input. (*S) -> (*S). Differentiable.")
+def _neg_arrays(x):
+    if x.dtype == bool:
+        raise RuntimeError(
+            "Negation, the `-` operator, on a bool tensor is not supported. If you are trying to invert a mask, use the `~` or "
+            "`logical_not()` operator instead."
+        )
+    return np.negative(x)
+
+
+neg = unary("neg", _neg_arrays, lambda g, _input, _out: -g, promote="arith", doc="-input. (*S) -> (*S). Differentiable.")
 face(neg, name="negative", inplace=True)
 abs = unary("abs", np.absolute, lambda g, input, _out: g * _sgn_twin(input), promote="arith", holomorphic=False,
             doc="The absolute value; of complex numbers the modulus. (*S) -> (*S). Differentiable (0 at 0).")  # fmt: skip
 face(abs, name="absolute", inplace=True)
-sign = unary("sign", lambda x: np.sign(x) if x.dtype != bool else x.copy(), lambda g, _input, _out: g * 0, promote="arith",
+def _sign_arrays(x):
+    if x.dtype.kind == "c":
+        raise NotImplementedError("Unlike NumPy, torch.sign is not intended to support complex numbers. Please use torch.sgn instead.")
+    return np.sign(x) if x.dtype != bool else x.copy()
+
+
+sign = unary("sign", _sign_arrays, lambda g, _input, _out: g * 0, promote="arith",
              doc="-1, 0 or 1. (*S) -> (*S). Its gradient is zero.")  # fmt: skip
 
 
@@ -309,11 +333,21 @@ tanh = unary("tanh", np.tanh, lambda g, _input, out: g * (1 - out * out), doc="T
 asinh = unary("asinh", np.arcsinh, lambda g, input, _out: g * rsqrt(input * input + 1), doc="The inverse of sinh.")
 acosh = unary("acosh", np.arccosh, lambda g, input, _out: g * rsqrt(input - 1) * rsqrt(input + 1), doc="The inverse of cosh.")
 atanh = unary("atanh", np.arctanh, lambda g, input, _out: g / (1 - input * input), doc="The inverse of tanh.")
-atan2 = binary("atan2", np.arctan2,
+_atan2 = binary("atan2", np.arctan2,
     lambda g, input, other, _out: g * other / where_one(input * input + other * other),
     lambda g, input, other, _out: -g * input / where_one(input * input + other * other),
-    promote="float", doc="The angle of the point (other, input), in radians. Differentiable in both.")  # fmt: skip
-for _name, _function in (("arcsin", asin), ("arccos", acos), ("arctan", atan), ("arctan2", atan2)):
+    promote="float", public=False)  # fmt: skip
+
+
+@public(inplace=True, aliases=("arctan2",))
+def atan2(input, other, *, out=None):
+    """The angle of the point (other, input), in radians. Differentiable in both."""
+    if not (isinstance(input, Tensor) and isinstance(other, Tensor)):
+        raise not_tensor("atan2", input=input, other=other)
+    return _atan2(input, other, out)
+
+
+for _name, _function in (("arcsin", asin), ("arccos", acos), ("arctan", atan)):
     face(_function, name=_name, inplace=True)
 
 
@@ -330,9 +364,18 @@ sigmoid = unary("sigmoid", _sigmoid, lambda g, _input, out: g * (out * (1 - out)
 
 # Rounding: the gradient exists and is zero
 
-ceil = unary("ceil", np.ceil, lambda g, _input, _out: g * 0, promote="arith", doc="Rounds up. Its gradient is zero.")
-floor = unary("floor", np.floor, lambda g, _input, _out: g * 0, promote="arith", doc="Rounds down. Its gradient is zero.")
-trunc = unary("trunc", np.trunc, lambda g, _input, _out: g * 0, promote="arith", doc="Rounds to zero. Gradient zero.")
+def _no_complex(name, ufunc):
+    def arrays(x):
+        if x.dtype.kind == "c":
+            raise NotImplementedError(f"{name} is not supported for complex inputs")
+        return ufunc(x)
+
+    return arrays
+
+
+ceil = unary("ceil", _no_complex("ceil", np.ceil), lambda g, _input, _out: g * 0, promote="arith", doc="Rounds up. Its gradient is zero.")
+floor = unary("floor", _no_complex("floor", np.floor), lambda g, _input, _out: g * 0, promote="arith", doc="Rounds down. Its gradient is zero.")
+trunc = unary("trunc", _no_complex("trunc", np.trunc), lambda g, _input, _out: g * 0, promote="arith", doc="Rounds to zero. Gradient zero.")
 face(trunc, name="fix", inplace=True)
 frac = unary("frac", lambda x: x - np.trunc(x), lambda g, _input, _out: g, promote="arith", doc="input - trunc(input).")
 
@@ -377,12 +420,12 @@ _lerp_tensor = op("lerp_tensor", _lerp_arrays,
 def lerp(input, end, weight, *, out=None):
     """input + weight * (end - input), weight a number or a tensor. Differentiable in all."""
     if input.dtype is not end.dtype:
-        raise RuntimeError(f"expected dtype {input.dtype.name} for `end` but got dtype {end.dtype.name}")
+        raise RuntimeError(f"expected dtype {scalar_name(input)} for `end` but got dtype {scalar_name(end)}")
     if not isinstance(weight, Tensor):
         result = _lerp(input, end, weight)
     else:
         if weight.dtype is not input.dtype and weight.array.ndim:
-            raise RuntimeError(f"expected dtype {input.dtype.name} for `weight` but got dtype {weight.dtype.name}")
+            raise RuntimeError(f"expected dtype {scalar_name(input)} for `weight` but got dtype {scalar_name(weight)}")
         result = _lerp_tensor(input, end, to(weight, input.dtype))
     return result if out is None else write_out(out, result)
 

@@ -11,6 +11,7 @@ from .. import dtypes
 from ..op import face, op, public, twin, write_out
 from ..tensor import Tensor, dimension
 from .cast import clone, to
+from .check import not_implemented, not_tensor
 from .choose import masked_fill, maximum, minimum, where_zero
 from .logic import isnan
 from .pointwise import exp
@@ -102,7 +103,11 @@ def sum(input, dim=None, keepdim=False, *, dtype=None, out=None):
     >>> torch.ones(2, 3).sum(1)
     tensor([3., 3.])
     """
-    if dtype is None and input.array.dtype.kind in "biu" and input.array.dtype.itemsize < 8:
+    try:
+        kind = input.array.dtype.kind
+    except AttributeError:
+        raise not_tensor("sum", input=input) from None
+    if dtype is None and kind in "biu" and input.array.dtype.itemsize < 8:
         dtype = dtypes.int64
     if dtype is not None:
         input = to(input, dtype)
@@ -181,7 +186,7 @@ def _moments(primitive, name):
         if isinstance(dim, bool):
             dim, unbiased = None, dim
         if input.array.dtype.kind in "biu":
-            raise RuntimeError(f"{name} only support floating point and complex dtypes")
+            raise RuntimeError("std and var only support floating point and complex dtypes")
         if correction is None:
             correction = 1 if unbiased is None or unbiased else 0
         result = primitive(input, dims_of(dim, input.array.ndim), correction, keepdim)
@@ -361,9 +366,9 @@ _amax, _amin = _amax_op("amax", np.maximum, "AmaxBackward0"), _amax_op("amin", n
 def _extreme_face(name, by_dim, over_all, elementwise):
     def function(input, dim=None, keepdim=False, *, other=None, out=None):
         if isinstance(dim, Tensor) or other is not None:
-            return elementwise(input, dim if other is None else other, out)
+            return elementwise(input, dim if other is None else other, out=out)
         if input.dtype.is_complex:
-            raise RuntimeError(f'"{name}_values_cpu" not implemented for \'{dtypes.scalar_type_name(input.dtype)}\'')
+            raise not_implemented(f"{name}_all" if dim is None else f"{name}_values_cpu", input)
         if dim is None:
             if not input.array.size:
                 raise RuntimeError(f"{name}(): Expected reduction dim to be specified for input.numel() == 0. Specify the "
@@ -399,6 +404,9 @@ min = _extreme_face("min", _min_dim, _min_all, minimum)
 def _amax_face(name, primitive):
     def function(input, dim=(), keepdim=False, *, out=None):
         dims = dims_of(dim, input.array.ndim)
+        if not input.array.size and dim == ():
+            raise RuntimeError(f"{name}(): Expected reduction dim to be specified for input.numel() == 0. Specify the reduction "
+                               "dim with the 'dim' argument.")  # fmt: skip
         for d in dims:
             if not input.array.shape[d]:
                 raise IndexError(f"{name}(): Expected reduction dim {d} to have non-zero size.")
@@ -423,7 +431,7 @@ def _arg_face(name, f):
     def function(input, dim=None, keepdim=False, *, out=None):
         x = input.array
         if x.dtype.kind in "bc":
-            raise RuntimeError(f'"{name}_cpu" not implemented for \'{dtypes.scalar_type_name(input.dtype)}\'')
+            raise RuntimeError(f"{name}(): does not support {'bool' if x.dtype.kind == 'b' else 'complex'} input")
         if not x.size and (dim is None or (x.ndim and not x.shape[dimension(dim, x.ndim)])):
             raise IndexError(f"{name}(): Expected reduction dim to be specified for input.numel() == 0. Specify the "
                              "reduction dim with the 'dim' argument." if dim is None
@@ -519,8 +527,7 @@ def _softmax_face(name, primitive, module):
         if dtype is not None:
             input = to(input, dtype)
         if input.array.dtype.kind in "biu":
-            kind = dtypes.scalar_type_name(input.dtype)
-            raise RuntimeError(f"\"{name}_lastdim_kernel_impl\" not implemented for '{kind}'")
+            raise not_implemented(f"{name}_lastdim_kernel_impl", input)
         d = dimension(dim, input.array.ndim)
         result = primitive(input, d) if input.array.ndim else reshape(primitive(reshape(input, 1), 0), ())
         return result if out is None else write_out(out, result)

@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
+import builtins
+
 import numpy as np
 from numpy.lib.stride_tricks import as_strided as _strides
 
 from .. import dtypes, views
 from ..dtypes import Size
 from ..engine import Node, clock, modes, sum_to
-from ..op import OPS, build, face, op, public, twin
+from ..op import OPS, build, check_broadcast, face, op, public, twin
 from ..tensor import Tensor, dimension
 from .cast import clone, conj
+from .check import invalid_combination
 
 
-def sizes(args):
+def sizes(args, function="shape"):
     """A shape given as `f(2, 3)` or `f((2, 3))`, as a tuple of ints."""
     if len(args) == 1 and not hasattr(args[0], "__index__"):
         args = args[0]
     try:
         return tuple([n.__index__() for n in args])
     except (AttributeError, TypeError):
-        raise TypeError(f"expected a shape of ints, but got {args!r}") from None
+        raise invalid_combination(function, *args) from None
 
 
 def _infer(shape, count):
@@ -28,7 +31,7 @@ def _infer(shape, count):
     known = 1
     for n in shape:
         if n < -1:
-            raise RuntimeError(f"invalid shape dimension {n}")
+            raise RuntimeError(f"invalid shape dimension {n} at index {shape.index(n)} of shape {list(shape)}")
         known *= n if n != -1 else 1
     if -1 in shape:
         if shape.count(-1) > 1:
@@ -60,10 +63,17 @@ def _strided_view(array, shape):
     return result if not array.size or np.may_share_memory(result, array) else None
 
 
+def _names(a, b):
+    return f"{dtypes.scalar_type_name(a)} as {dtypes.scalar_type_name(b)}"
+
+
 def _view_dtype(input, dtype):
     old, new = input.array.itemsize, dtype.array_type.itemsize
     if old != new and not input.array.ndim:
-        raise RuntimeError(f"self.dim() cannot be 0 to view {input.dtype} as {dtype} (different element sizes)")
+        raise RuntimeError(f"self.dim() cannot be 0 to view {_names(input.dtype, dtype)} (different element sizes)")
+    if new > old and input.array.shape[-1] % (new // old):
+        raise RuntimeError(f"self.size(-1) must be divisible by {new // old} to view {_names(input.dtype, dtype)} (different element "
+                           f"sizes), but got {input.array.shape[-1]}")  # fmt: skip
     result = Tensor._from(input.array.view(dtype.array_type))
     views.view_of(result, input)
     return result
@@ -77,7 +87,9 @@ def view(input, *shape):
     """
     if len(shape) == 1 and isinstance(shape[0], dtypes.dtype):
         return _view_dtype(input, shape[0]) if shape[0] is not input.dtype else alias(input)
-    shape = _infer(sizes(shape), input.array.size)
+    if not shape:
+        raise invalid_combination("view")
+    shape = _infer(sizes(shape, "view"), input.array.size)
     if not input.array.flags.c_contiguous and _strided_view(input.array, shape) is None:
         raise RuntimeError(
             "view size is not compatible with input tensor's size and stride (at least one dimension spans across two "
@@ -89,7 +101,11 @@ def view(input, *shape):
 @public()
 def reshape(input, *shape):
     """The tensor with another shape: a view where possible, else a copy. (*S) -> shape; one size may be -1."""
-    shape = _infer(sizes(shape), input.array.size)
+    try:
+        shape = _infer(sizes(shape, "reshape"), input.array.size)
+    except TypeError:
+        kind = type(shape[0]).__name__ if shape else "nothing"
+        raise TypeError(f"reshape(): argument 'shape' (position 1) must be tuple of ints, not {kind}") from None
     if input.array.flags.c_contiguous or _strided_view(input.array, shape) is not None:
         return _view(input, shape)
     return _unsafe_view(clone(input, memory_format=dtypes.contiguous_format), shape)
@@ -217,6 +233,8 @@ permute.arrays = lambda x, *dims: x.transpose(*dims)
 def movedim(input, source, destination):
     """Moves dimensions to other places, the rest keep their order; a view. Differentiable."""
     n = input.array.ndim
+    if isinstance(source, int) != isinstance(destination, int):
+        raise invalid_combination("movedim", source, destination)
     source = [source] if isinstance(source, int) else list(source)
     destination = [destination] if isinstance(destination, int) else list(destination)
     if len(source) != len(destination):
@@ -388,17 +406,28 @@ def sum_to_size(input, *shape):
 def broadcast_tensors(*tensors):
     """The tensors expanded to their common shape."""
     tensors = tensors[0] if len(tensors) == 1 and isinstance(tensors[0], (tuple, list)) else tensors
-    shape = broadcast_shapes(*(x.array.shape for x in tensors))
+    shape = ()
+    for x in tensors:
+        check_broadcast(shape, x.array.shape)
+        shape = np.broadcast_shapes(shape, x.array.shape)
     return tuple(expand(x, shape) for x in tensors)
 
 
 @public(method=False)
 def broadcast_shapes(*shapes):
     """The shape to which all the shapes broadcast."""
-    try:
-        return Size(np.broadcast_shapes(*((s,) if isinstance(s, int) else tuple(s) for s in shapes)))
-    except ValueError:
-        raise RuntimeError("Shape mismatch: objects cannot be broadcast to a single shape") from None
+    result: list = []  # from the last dimension to the first
+    for k, shape in enumerate(shapes):
+        shape = (shape,) if isinstance(shape, int) else tuple(shape)
+        result += [1] * (len(shape) - len(result))
+        for i, n in enumerate(reversed(shape)):
+            if n != 1 and result[i] not in (1, n):
+                raise RuntimeError(
+                    f"Attempting to broadcast a dimension of length {n} at {-1 - i}! Mismatching argument at index {k} had {shape}; "
+                    f"but expected shape should be broadcastable to {result[::-1]}"
+                )
+            result[i] = n if n != 1 else result[i]
+    return Size(result[::-1])
 
 
 @twin(lambda g, shape, repeats: _fold_repeats(g, shape, repeats, np))
@@ -430,7 +459,9 @@ def repeat(input, *repeats):
             "Number of dimensions of repeat dims can not be smaller than number of dimensions of tensor"
         )
     if any(n < 0 for n in repeats):
-        raise RuntimeError(f"Trying to create tensor with negative dimension: {list(repeats)}")
+        padded = (1,) * (len(repeats) - input.array.ndim) + input.array.shape
+        sizes_ = [a * b for a, b in zip(repeats, padded, strict=True)]
+        raise RuntimeError(f"Trying to create tensor with negative dimension {builtins.min(sizes_)}: {sizes_}")
     return _repeat(input, repeats)
 
 
@@ -572,7 +603,7 @@ def narrow(input, dim, start, length):
     if not input.array.ndim:
         raise RuntimeError("narrow() cannot be applied to a 0-dim tensor.")
     if not -n <= start <= n:
-        raise IndexError(f"Dimension out of range (expected to be in range of [{-n}, {n}], but got {start})")
+        raise IndexError(f"start out of range (expected to be in range of [{-n}, {n}], but got {start})")
     start = start % n if start < 0 else start
     if start + length > n or length < 0:
         raise RuntimeError(f"start ({start}) + length ({length}) exceeds dimension size ({n}).")

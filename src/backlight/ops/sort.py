@@ -118,7 +118,7 @@ def sort(input, dim=-1, descending=False, stable=False, *, out=None):
     if isinstance(dim, bool):
         dim, descending = -1, dim
     if input.dtype.is_complex:
-        raise RuntimeError("Sort currently does not support complex dtypes on CPU")
+        raise RuntimeError("Sort does not support complex dtypes on CPU")
     d = dimension(dim, input.array.ndim)
     values, indices = _sort(input, d, bool(descending)) if input.array.ndim else _scalar_pick(input)
     if out is not None:

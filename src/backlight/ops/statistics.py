@@ -129,7 +129,8 @@ def _quantile(name, input, q, dim, keepdim, interpolation, skip_nan):
     if q.dtype is not input.dtype:
         raise RuntimeError(f"{name}() q tensor must be same dtype as the input tensor")
     if not ((q.array >= 0) & (q.array <= 1)).all():
-        raise RuntimeError(f"{name}() q values must be in the range [0, 1]")
+        raise RuntimeError(f"{name}() q must be in the range [0, 1] but got {q.array.max():g}" if not q.array.ndim else
+                           f"{name}() q values must be in the range [0, 1]")  # fmt: skip
     if not x.size:
         raise RuntimeError(f"{name}() input tensor must be non-empty")
     if interpolation not in ("linear", "lower", "higher", "midpoint", "nearest"):
@@ -176,7 +177,7 @@ def nanquantile(input, q, dim=None, keepdim=False, *, interpolation="linear", ou
 def histc(input, bins=100, min=0, max=0, *, out=None):
     """How many elements fall into each of `bins` equal intervals from min to max (the data's range if both are 0)."""
     if bins <= 0:
-        raise RuntimeError(f"torch.histc(): bins must be > 0, but got {bins}")
+        raise RuntimeError(f"torch.histogram(): bins must be > 0, but got {bins} for dimension 0")
     x = input.array.reshape(-1)
     low, high = (float(x.min()), float(x.max())) if min == max and x.size else (min, max)
     if low == high:
