@@ -7,12 +7,15 @@
 tensor([2., 4., 6.])
 """
 
+import warnings as _warnings
 from builtins import bool as _builtin_bool
 
 import numpy as _np
 
-# PyTorch computes inf and nan without a word, and so do we.
+# PyTorch computes inf and nan without a word, and so do we: in this thread by NumPy's own switch, which costs nothing;
+# other threads start with NumPy's warnings, of which ours are filtered out.
 _np.seterr(all="ignore")
+_warnings.filterwarnings("ignore", category=RuntimeWarning, module=r"backlight(\.|$)")
 
 from . import attributes, creation, dtypes, ops
 from . import autograd as autograd

@@ -319,7 +319,8 @@ def sweep(roots, gradients, keep=False, create_graph=False, targets=None, captur
         steps = [node for node in steps if node in needed]
         buffers = {node: g for node, g in buffers.items() if node in needed}
     recorder = state.recorder
-    plain = not (ports or state.hooked or recorder is not None or targets is not None)
+    plain = recorder is None and targets is None
+    surely_plain = plain and not (ports or state.hooked)
     summed = set()  # nodes whose buffer the sweep itself made, so it may be added to in place
     was_enabled = modes.grad
     set_grad_mode(create_graph)
@@ -330,8 +331,8 @@ def sweep(roots, gradients, keep=False, create_graph=False, targets=None, captur
         for node in steps:
             g = buffers.pop(node)
             edges = node.edges
-            if plain:
-                if g is None:
+            if surely_plain or (plain and node.hooks is None and type(node) is not Port):
+                if g is None and not node.runs_on_none:
                     continue
                 grads = node.record(g, edges, keep) if create_graph else node.run(g, edges, keep)
             else:
