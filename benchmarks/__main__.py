@@ -83,7 +83,9 @@ def machine() -> dict:
     try:
         versions = {name: version(name).partition("+")[0] for name in ("backlight", "numpy", "torch")}
     except PackageNotFoundError as error:
-        raise SystemExit(f"benchmarks: {error.name} isn't installed; pip install -e '.[test]' installs all that is needed") from None
+        raise SystemExit(
+            f"benchmarks: {error.name} isn't installed; pip install -e '.[test]' installs all that is needed"
+        ) from None
     return {"cpu": cpu, "cores": os.cpu_count(), "python": platform.python_version(), **versions}
 
 

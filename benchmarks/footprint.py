@@ -24,7 +24,9 @@ def import_times(rounds: int) -> dict:
         for i in range(rounds + 1):
             for name in names:
                 code = f"from time import perf_counter as t; a = t(); import {name}; print(t() - a)"
-                result = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+                result = subprocess.run(
+                    [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
+                )
                 if i:  # the first round compiles
                     times[name].append(float(result.stdout))
     found: dict = {name: median(values) for name, values in times.items()}

@@ -53,7 +53,9 @@ def tape_lines(found: dict) -> list[str]:
 
 
 def import_lines(found: dict) -> list[str]:
-    lines = [f"import: backlight {seconds(found['backlight'])}, numpy {seconds(found['numpy'])}, torch {seconds(found['torch'])}"]
+    lines = [
+        f"import: backlight {seconds(found['backlight'])}, numpy {seconds(found['numpy'])}, torch {seconds(found['torch'])}"
+    ]
     for other in ("numpy", "torch"):
         low, high = found[f"spread to {other}"]
         lines.append(f"import backlight / import {other}: {found[f'ratio to {other}']:.3f} ({low:.3f}-{high:.3f})")

@@ -19,13 +19,15 @@ from backlight.op import REGISTRY, build
 
 tensor = importlib.import_module("backlight.tensor")  # `backlight.tensor` is the function
 SOURCE = Path(backlight.__file__).parent
-HEADER = '"""{}\n\nWritten by scripts/stubs.py; don\'t edit."""\n\n# ruff: noqa: A001, A002, A003, E501\n\n'
+HEADER = '"""{}\n\nWritten by scripts/stubs.py; don\'t edit."""\n\n'
 LAZY = (*backlight._LAZY, "Generator", "default_generator", "get_printoptions", "set_printoptions")
 
 # What functions without an annotation return, where it isn't one tensor. Any: it depends on the arguments.
 RETURNS = {
     **dict.fromkeys("aminmax cummax cummin kthvalue mode sort std_mean topk var_mean _amp".split(), "tuple[Tensor, Tensor]"),
-    **dict.fromkeys("broadcast_tensors chunk split split_with_sizes tensor_split unbind meshgrid".split(), "tuple[Tensor, ...]"),
+    **dict.fromkeys(
+        "broadcast_tensors chunk split split_with_sizes tensor_split unbind meshgrid".split(), "tuple[Tensor, ...]"
+    ),
     **dict.fromkeys(
         "max min median nanmedian unique unique_consecutive nonzero where atleast_1d atleast_2d atleast_3d item tolist "
         "numpy size stride set_ type _format_tensor cartesian_prod __array__ __array_wrap__ __dlpack__ __dlpack_device__ "
@@ -35,7 +37,9 @@ RETURNS = {
         "lu_factor".split(),
         "Any",
     ),
-    **dict.fromkeys("allclose equal is_complex is_conj is_floating_point is_nonzero is_signed is_same_size __bool__".split(), "bool"),
+    **dict.fromkeys(
+        "allclose equal is_complex is_conj is_floating_point is_nonzero is_signed is_same_size __bool__".split(), "bool"
+    ),
     **dict.fromkeys("is_contiguous is_neg is_pinned is_shared can_cast".split(), "bool"),
     **dict.fromkeys("retain_grad __init__ __setitem__".split(), "None"),
     **dict.fromkeys("__repr__ __format__".split(), "str"),
@@ -47,7 +51,14 @@ RETURNS = {
     "promote_types": "dtypes.dtype",
 }
 # Likewise for attributes of a tensor.
-ATTRIBUTES = {"grad": "Tensor | None", "data": "Tensor", "grad_fn": "Any", "array": "np.ndarray", "names": "Any", "_base": "Tensor | None"}
+ATTRIBUTES = {
+    "grad": "Tensor | None",
+    "data": "Tensor",
+    "grad_fn": "Any",
+    "array": "np.ndarray",
+    "names": "Any",
+    "_base": "Tensor | None",
+}
 BUILTINS = re.compile(r"(?<![\w.])(bool|bytes|complex|dict|float|frozenset|int|list|object|set|str|tuple|type)\b(?!\()")
 
 
@@ -74,7 +85,9 @@ def parameter(name: str, default) -> str:
     """A parameter with its default. A number may stand where a tuple or a tensor is welcome too, so those say `Any`."""
     if default is None or type(default) in (bool, str):
         return f"{name}={default!r}"
-    return f"{name}: Any = {default!r}" if type(default) is int or type(default) is float and default == default else f"{name}=..."
+    return (
+        f"{name}: Any = {default!r}" if type(default) is int or type(default) is float and default == default else f"{name}=..."
+    )
 
 
 def signature(function, method=False) -> str:
@@ -147,14 +160,18 @@ def package_stub() -> str:
         if isinstance(value, ModuleType):
             if value.__name__ == f"backlight.{name}":
                 imports.append(f"from . import {name} as {name}")
-        elif (name in REGISTRY and REGISTRY[name] is value) or (isinstance(value, FunctionType) and value.__module__ == "backlight"):
+        elif (name in REGISTRY and REGISTRY[name] is value) or (
+            isinstance(value, FunctionType) and value.__module__ == "backlight"
+        ):
             definitions.append(definition(name, value))
         elif isinstance(value, (type, FunctionType)):
             imports.append(f"from {value.__module__.removeprefix('backlight')} import {value.__name__} as {name}")
         else:
             kind = type(value)
             known = kind in (bool, int, float, str) or kind is dtypes.dtype
-            definitions.append(f"{name}: {kind.__name__ if kind is dtypes.dtype else qualified(kind.__name__) if known else 'Any'}")
+            definitions.append(
+                f"{name}: {kind.__name__ if kind is dtypes.dtype else qualified(kind.__name__) if known else 'Any'}"
+            )
     return (
         HEADER.format("Backlight's public functions, as operations declare them.")
         + "import builtins\nfrom typing import Any\n\n"
@@ -196,7 +213,9 @@ def outdated() -> list[Path]:
 
 if __name__ == "__main__":
     old = outdated()
-    print(*(f"{'out of date' if '--check' in sys.argv else 'written'}: {path}" for path in old), sep="\n", end="\n" if old else "")
+    print(
+        *(f"{'out of date' if '--check' in sys.argv else 'written'}: {path}" for path in old), sep="\n", end="\n" if old else ""
+    )
     if "--check" in sys.argv:
         sys.exit(1 if old else 0)
     for path, text in stubs().items():

@@ -10,7 +10,7 @@ import numpy as np
 from . import dtypes, views
 from .dtypes import Size
 from .engine import AccumulateGrad, modes
-from .op import public, write_out
+from .op import REGISTRY, public, write_out
 from .tensor import Tensor, as_subclass
 
 
@@ -153,7 +153,7 @@ def tensor(data, *, dtype=None, device=None, requires_grad=False, pin_memory=Fal
             stacklevel=2,
         )
     if dtype is not None:
-        check_dtype("tensor", dtype)
+        dtype = check_dtype("tensor", dtype)
     return _finish(_array_of(data, dtype), dtype, device, requires_grad)
 
 
@@ -202,6 +202,25 @@ def legacy_array(data, dtype=None):
         raise TypeError(f"new(): data must be a sequence (got {type(data[0]).__name__})")
     return np.zeros(_shape("new", data) or (0,), array_type)
 
+
+class _TypedTensor(type):
+    """The type of FloatTensor, LongTensor, ...: constructors of old, whose instances are tensors of one dtype."""
+
+    def __call__(cls, *data, device=None):
+        dtypes.check_device(device)
+        if len(data) == 1 and isinstance(data[0], (tuple, list)) and cls.dtype.category < 2:
+            for item in data[0]:
+                if isinstance(item, str):
+                    raise TypeError("'str' object cannot be interpreted as an integer")
+        return Tensor._from(legacy_array(data, cls.dtype))
+
+    def __instancecheck__(cls, instance):
+        return isinstance(instance, Tensor) and instance.dtype is cls.dtype
+
+
+for _dtype in dtypes.ALL:
+    _name = f"{dtypes.scalar_type_name(_dtype)}Tensor"
+    REGISTRY[_name] = _TypedTensor(_name, (), {"dtype": _dtype, "__module__": "torch"})
 
 # Filled
 
@@ -565,7 +584,10 @@ def from_dlpack(ext_tensor):
     if isinstance(ext_tensor, Tensor):
         return ext_tensor.detach()
     if not hasattr(ext_tensor, "__dlpack__"):
-        raise TypeError(f"from_dlpack needs an object with __dlpack__, got {type(ext_tensor).__name__}")
+        raise RuntimeError(
+            "from_dlpack received an invalid capsule. Note that DLTensor capsules can be consumed only once, so you might have "
+            f"already constructed a tensor from it once.\nA {type(ext_tensor).__name__} has no __dlpack__ method."
+        )
     return Tensor._from(np.from_dlpack(ext_tensor))
 
 

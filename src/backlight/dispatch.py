@@ -61,11 +61,20 @@ def slow(op, inputs, parameters, out=None):
         if "__torch_function__" in vars(kind):
             return kind.__torch_function__(op.function, tuple({type(v) for v in inputs}), (*inputs, *parameters), {})
     _check_inputs(op, inputs)
+    if op.check is not None:
+        op.check(*inputs)
     arrays = _promoted(op, [v.array if isinstance(v, Tensor) else v for v in inputs])
     result = attach(op, _compute(op, arrays, parameters), inputs, arrays, parameters)
     if out is not None:
         return write_out(out, result)
     return as_subclass(result, special[-1]) if special else result
+
+
+def slow_operator(op, inputs, parameters, out=None):
+    """slow() for operators: NotImplemented where an operand is neither a tensor nor a number."""
+    if all(isinstance(v, Tensor) or dtypes.number_type(v) is not None for v in inputs):
+        return slow(op, inputs, parameters, out)
+    return NotImplemented
 
 
 def _is_wide(tensor) -> bool:

@@ -2,8 +2,6 @@
 
 Written by scripts/stubs.py; don't edit."""
 
-# ruff: noqa: A001, A002, A003, E501
-
 import builtins
 from typing import Any
 

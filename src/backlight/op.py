@@ -24,13 +24,13 @@ import numpy as np
 
 from . import engine, errors, views
 from .codegen import source
-from .dispatch import attach, check_broadcast, saved_output, shapes, slow
+from .dispatch import attach, check_broadcast, saved_output, shapes, slow, slow_operator
 from .engine import Node
 from .inplace import inplace, inplace_method, write_out
 from .state import clock, modes, state
 from .tensor import PLAIN, Tensor
 
-__all__ = ["attach", "binary", "check_broadcast", "face", "inplace", "op", "public", "twin", "unary", "write_out"]
+__all__ = ["attach", "binary", "check_broadcast", "face", "inplace", "op", "operator", "public", "twin", "unary", "write_out"]
 
 REGISTRY: dict[str, object] = {}  # every public function by its name, "nn.functional.relu" included
 OPS: dict[str, Op] = {}  # every differentiable primitive
@@ -40,8 +40,8 @@ OPS_PACKAGE = __name__.rpartition(".")[0] + ".ops"
 class Op:
     """A declared operation. `arrays` computes on arrays; `formulas` has one gradient per input (None: no gradient)."""
 
-    __slots__ = ("arrays", "broadcasts", "constants", "doc", "formulas", "frees", "function", "inputs", "joint", "name", "node_class",
-                 "node_name", "nondifferentiable", "optional", "outputs", "parameters", "promote", "samples", "saves",
+    __slots__ = ("arrays", "broadcasts", "check", "constants", "doc", "formulas", "frees", "function", "inputs", "joint",
+                 "name", "node_class", "node_name", "nondifferentiable", "optional", "outputs", "parameters", "promote", "samples", "saves",
                  "saves_output", "view", "holomorphic")  # fmt: skip
 
     def build(self):
@@ -56,7 +56,7 @@ def _argument_names(f):
 
 
 def op(name, arrays, *formulas, joint=None, node=None, promote="same", view=False, outputs=1, nondifferentiable=(),
-       optional=(), holomorphic=True, frees=False, doc="", samples=None):  # fmt: skip
+       optional=(), holomorphic=True, frees=False, check=None, doc="", samples=None):  # fmt: skip
     """Declares an operation and returns its function.
 
     arrays: computes the output array(s) from the input arrays and parameters. formulas: one for each input tensor.
@@ -65,7 +65,8 @@ def op(name, arrays, *formulas, joint=None, node=None, promote="same", view=Fals
     (also integers become floating point), "compare" (promote, the result is bool), "keep" (each as it is).
     outputs: how many outputs (-1: it varies); nondifferentiable: the numbers of outputs without gradient. optional:
     inputs that may be None. holomorphic: whether complex gradients follow from the formula by conjugation. frees: whether
-    backward may run only once although no input is saved (parameters stand for tensors that PyTorch saves).
+    backward may run only once although no input is saved (parameters stand for tensors that PyTorch saves). check: called
+    with the inputs of a call off the fast path, to raise for types that the operation refuses.
     """
     self = Op()
     self.name, self.arrays, self.joint, self.doc, self.samples = name, arrays, joint, doc, samples
@@ -73,7 +74,7 @@ def op(name, arrays, *formulas, joint=None, node=None, promote="same", view=Fals
     self.node_name = node or "".join(part.capitalize() for part in name.strip("_").split("_")) + "Backward0"
     self.promote, self.view, self.outputs, self.optional = promote, view, outputs, optional
     self.nondifferentiable, self.holomorphic = nondifferentiable, holomorphic
-    self.node_class = None
+    self.node_class, self.check = None, check
     self.constants = {}
     signature = next((f for f in (joint, *formulas) if f is not None), None)
     if signature is None:  # nothing differentiable: the names come from `arrays`
@@ -176,6 +177,20 @@ def _stub(op):
     function.arrays = op.arrays
     function.op = op
     return function
+
+
+def operator(function):
+    """A primitive for use as an operator: NotImplemented in place of TypeError lets Python try the other operand."""
+    scope = {"__op__": function.op, "__name__": __name__}
+    method = FunctionType(_call_stub.__code__, scope, function.op.name, None, None)
+
+    def fill_in(op):
+        scope.update(build(op).__globals__, slow=slow_operator)
+        method.__code__, method.__defaults__ = op.function.__code__, op.function.__defaults__
+        return method
+
+    scope["__build__"] = fill_in
+    return method
 
 
 def _call_stub(*args, **kwargs):

@@ -8,6 +8,7 @@ from .. import dtypes
 from ..op import binary, op, public, twin, unary
 from ..op import inplace as write_in_place
 from ..tensor import Tensor, dimension
+from .check import not_implemented
 from .choose import clamp, masked_fill, where, where_zero
 from .pointwise import exp, sigmoid, tanh
 from .shape import reshape
@@ -22,6 +23,8 @@ relu_ = unary("relu", lambda x: np.maximum(x, 0), lambda g, _input, out: g * (ou
 @public(**functional)
 def relu(input, inplace=False):
     """max(input, 0). (*S) -> (*S). Differentiable (0 at 0)."""
+    if input.__class__ is Tensor and input.array.dtype == bool:
+        raise RuntimeError("Boolean inputs not supported for relu")
     return input.relu_() if inplace else relu_(input)
 
 
@@ -45,6 +48,11 @@ def leaky_relu(input, negative_slope=0.01, inplace=False):
     return write_if(inplace, input, lambda x: _leaky_relu(x, negative_slope))
 
 
+def _check_float(kernel, input):
+    if input.array.dtype.kind in "biu":
+        raise not_implemented(kernel, input)
+
+
 def write_if(inplace, input, function):
     if not inplace:
         return function(input)
@@ -66,12 +74,14 @@ def elu_slope(x, alpha, scale, rate):
 @public(**functional)
 def elu(input, alpha=1.0, inplace=False):
     """input where positive, else alpha * (exp(input) - 1). Differentiable."""
+    _check_float("elu_cpu", input)
     return write_if(inplace, input, lambda x: _elu(x, alpha, 1.0, 1.0))
 
 
 @public(**functional)
 def celu(input, alpha=1.0, inplace=False):
     """input where positive, else alpha * (exp(input / alpha) - 1). Differentiable."""
+    _check_float("elu_cpu", input)
     return write_if(inplace, input, lambda x: _elu(x, alpha, 1.0, 1.0 / alpha))
 
 
@@ -141,6 +151,7 @@ def _silu_slope(x, s):
 @public(**functional)
 def silu(input, inplace=False):
     """input * sigmoid(input). Differentiable."""
+    _check_float("silu_cpu", input)
     return write_if(inplace, input, _silu)
 
 
@@ -162,6 +173,7 @@ def softplus_slope(x, beta, threshold):
 @public(**functional)
 def softplus(input, beta=1, threshold=20):
     """log(1 + exp(beta * input)) / beta, linear beyond the threshold. Differentiable."""
+    _check_float("softplus_cpu", input)
     return _softplus(input, beta, threshold)
 
 
@@ -247,7 +259,8 @@ def hardshrink(input, lambd=0.5):
 def softshrink(input, lambd=0.5):
     """input moved towards 0 by lambd, 0 in between. Differentiable."""
     if lambd < 0:
-        raise RuntimeError(f"lambda must be greater or equal to 0, but found to be {lambd}.")
+        kind = dtypes.scalar_type_name(input.dtype)
+        raise RuntimeError(f"lambda must be in range [0, {dtypes.finfo(input.dtype).max:g}] for input dtype {kind}, but found {lambd}")
     return _softshrink(input, lambd)
 
 
@@ -270,15 +283,17 @@ _threshold = op("threshold", lambda x, threshold, value: np.where(x > threshold,
 @public(**functional)
 def threshold(input, threshold, value, inplace=False):
     """input where it exceeds the threshold, else value. Differentiable."""
+    if input.dtype is dtypes.bool_:
+        raise not_implemented("threshold_cpu", input)
     return write_if(inplace, input, lambda x: _threshold(x, threshold, value))
 
 
 @public(**functional)
 def glu(input, dim=-1):
     """The first half of `dim` times the sigmoid of the second. Differentiable."""
-    d = dimension(dim, input.array.ndim)
     if not input.array.ndim:
-        raise RuntimeError("glu does not support 0-dimensional tensors")
+        raise RuntimeError("glu does not support scalars because halving size must be even")
+    d = dimension(dim, input.array.ndim)
     if input.array.shape[d] % 2:
         raise RuntimeError(f"Halving dimension must be even, but dimension {d} is size {input.array.shape[d]}")
     a, b = input.chunk(2, d)

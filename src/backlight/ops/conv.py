@@ -118,7 +118,7 @@ def _check_conv(name, n, input, weight, bias, stride, dilation, groups):
     if any(s <= 0 for s in stride):
         raise RuntimeError("non-positive stride is not supported")
     if any(d <= 0 for d in dilation):
-        raise RuntimeError("dilation should be greater than zero")
+        raise RuntimeError(f"dilation should be greater than zero, but got {list(dilation)}")
     if groups <= 0:
         raise RuntimeError("non-positive groups is not supported")
     if bias is not None and bias.array.ndim != 1:
@@ -126,8 +126,7 @@ def _check_conv(name, n, input, weight, bias, stride, dilation, groups):
     types = [v.dtype for v in (input, weight, bias) if v is not None]
     if len(set(types)) > 1:
         if types[0] is not types[1]:
-            raise RuntimeError(f"Input type ({input.type().removeprefix('torch.')}) and weight type "
-                               f"({weight.type().removeprefix('torch.')}) should be the same")  # fmt: skip
+            raise RuntimeError(f"expected scalar type {dtypes.scalar_type_name(types[0])} but found {dtypes.scalar_type_name(types[1])}")
         raise RuntimeError(f"Input type ({dtypes.scalar_type_name(types[0]).lower()}) and bias type "
                            f"({dtypes.scalar_type_name(types[2]).lower()}) should be the same")  # fmt: skip
 
@@ -163,7 +162,7 @@ def _conv_face(n):
             raise RuntimeError(f"Given groups={groups}, expected weight to be divisible by {groups} at dimension 0, but got weight of size "
                                f"{list(w.array.shape)} instead")  # fmt: skip
         if x.array.shape[1] != w.array.shape[1] * groups:
-            raise RuntimeError(f"Given groups={groups}, weight of size {list(w.array.shape)}, expected input{list(input.array.shape)} to have "
+            raise RuntimeError(f"Given groups={groups}, weight of size {list(w.array.shape)}, expected input{list(x.array.shape)} to have "
                                f"{w.array.shape[1] * groups} channels, but got {x.array.shape[1]} channels instead")  # fmt: skip
         if bias is not None and bias.array.shape != (w.array.shape[0],):
             raise RuntimeError(f"Given weight of size {list(w.array.shape)}, expected bias to be 1-dimensional with {w.array.shape[0]} "

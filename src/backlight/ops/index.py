@@ -221,6 +221,9 @@ def copy_(self, src, non_blocking=False):
         src = Tensor._from(np.asarray(src))
     shape = self.array.shape
     check_broadcast(shape, src.array.shape)
+    if src.array.ndim > len(shape) and builtins.any(n != 1 for n in src.array.shape[: src.array.ndim - len(shape)]):
+        both = np.broadcast_shapes(shape, src.array.shape)
+        raise RuntimeError(f"output with shape {list(shape)} doesn't match the broadcast shape {list(both)}")
     _store(self, src)
     return self
 

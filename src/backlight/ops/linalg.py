@@ -9,6 +9,7 @@ from ..op import check_broadcast, face, op, public, twin, write_out
 from ..tensor import Tensor, dimension
 from .arrange import diagonal
 from .cast import to
+from .check import not_tensor
 from .choose import where_zero
 from .pointwise import abs, mul, sgn
 from .reduce import dims_of, keep_dims, spread, sum
@@ -64,6 +65,8 @@ def _check_mm(a, b):
 @public()
 def mm(input, mat2, *, out=None):
     """The matrix product. (M, K), (K, N) -> (M, N). Differentiable in both."""
+    if not isinstance(mat2, Tensor):
+        raise not_tensor("mm", input=input, mat2=mat2)
     _check_mm(input, mat2)
     result = mm_(input, mat2)
     return result if out is None else write_out(out, result)
@@ -119,13 +122,12 @@ def inner(input, other, *, out=None):
     """Sums of products over the last dimensions. (*S, K), (*T, K) -> (*S, *T). Differentiable in both."""
     if not input.array.ndim or not other.array.ndim:
         result = mul(input, other)
-    elif input.array.ndim == 1 and other.array.ndim == 1:
-        result = dot(input, other)
     else:
         if input.array.shape[-1] != other.array.shape[-1]:
             raise RuntimeError(f"inner() the last dimension must match on both input tensors but got shapes "
                                f"{list(input.array.shape)} and {list(other.array.shape)}")  # fmt: skip
-        result = tensordot(input, other, ([-1], [-1]))
+        vectors = input.array.ndim == 1 and other.array.ndim == 1
+        result = dot(input, other) if vectors else tensordot(input, other, ([-1], [-1]))
     return result if out is None else write_out(out, result)
 
 
@@ -149,7 +151,10 @@ def matmul(input, other, *, out=None):
     >>> (torch.ones(2, 3) @ torch.ones(3)).shape
     torch.Size([2])
     """
-    result = _matmul(input, other)
+    try:
+        result = _matmul(input, other)
+    except AttributeError:
+        raise not_tensor("matmul", input=input, other=other) from None
     return result if out is None else write_out(out, result)
 
 
@@ -225,6 +230,7 @@ def _scaled(bias, product, beta, alpha):
 @public(inplace=True)
 def addmm(input, mat1, mat2, *, beta=1, alpha=1, out=None):
     """beta * input + alpha * mat1 @ mat2. (broadcasts to (M, N)), (M, K), (K, N) -> (M, N). Differentiable in all."""
+    _same_three(input, mat1, mat2)
     _check_mm(mat1, mat2)
     if beta == 1 and alpha == 1 and input.array.dtype == mat1.array.dtype:
         shape = (mat1.array.shape[0], mat2.array.shape[1])
@@ -261,7 +267,10 @@ def baddbmm(input, batch1, batch2, *, beta=1, alpha=1):
 @public(method=False, module="nn.functional")
 def linear(input, weight, bias=None):
     """input @ weight.T + bias. (..., I), (O, I), (O) -> (..., O). Differentiable in all."""
-    x, w = input.array, weight.array
+    try:
+        x, w = input.array, weight.array
+    except AttributeError:
+        raise not_tensor("linear", input=input, weight=weight) from None
     if bias is not None and x.ndim == 2 and x.dtype is w.dtype:
         try:
             return addmm_(bias, input, _t(weight))
@@ -272,22 +281,36 @@ def linear(input, weight, bias=None):
     if bias is None:
         return _matmul(input, t(weight))
     if x.ndim == 2:
-        _same_mats(input, weight)
+        _same_three(bias, input, weight)
         return addmm(bias, input, t(weight))
     if w.ndim == 1:
         return _matmul(input, weight) + bias
     flat = reshape(input, _rows(x), x.shape[-1])
-    _same_mats(input, weight)
+    _same_three(bias, input, weight)
     return reshape(addmm_(bias, flat, t(weight)), (*x.shape[:-1], w.shape[0]))
 
 
-def _same_mats(input, weight):
-    if input.array.dtype != weight.array.dtype:
-        names = [dtypes.scalar_type_name(x.dtype) for x in (input, weight)]
-        raise RuntimeError(f"mat1 and mat2 must have the same dtype, but got {names[0]} and {names[1]}")
+def _same_three(bias, mat1, mat2):
+    for mat in (mat2, mat1):
+        if bias.array.dtype != mat.array.dtype:
+            names = [dtypes.scalar_type_name(x.dtype) for x in (bias, mat)]
+            raise RuntimeError(f"self and mat2 must have the same dtype, but got {names[0]} and {names[1]}")
 
 
 # einsum: every pair of operands becomes one bmm
+
+
+def _with_letters(args):
+    """The form einsum(a, [0, 1], b, [1, 2], [0, 2]) as an equation and operands."""
+
+    def term(numbers):
+        return "".join("..." if n is Ellipsis else chr(ord("A") + n) if n < 26 else chr(ord("a") + n - 26) for n in numbers)
+
+    pairs = len(args) // 2
+    equation = ",".join(term(args[2 * i + 1]) for i in range(pairs))
+    if len(args) % 2:
+        equation += "->" + term(args[-1])
+    return equation, [args[2 * i] for i in range(pairs)]
 
 
 def _labels(equation, operands):
@@ -309,9 +332,9 @@ def _labels(equation, operands):
         if extra < 0 or (extra and "..." not in term):
             raise RuntimeError(
                 f"einsum(): the number of subscripts in the equation ({len(named)}) "
-                + ("is more than" if extra < 0 else "does not match")
+                + ("is more than" if "..." in term else "does not match")
                 + f" the number of dimensions ({x.array.ndim}) for operand {i}"
-                + ("" if extra < 0 else " and no ellipsis was given")
+                + ("" if "..." in term else " and no ellipsis was given")
             )
         before, _dots, after = term.partition("...")
         dots = [f".{k}" for k in range(extra, 0, -1)] if "..." in term else []
@@ -319,6 +342,10 @@ def _labels(equation, operands):
         parsed.append([*before, *dots, *after])
     ellipsis = [f".{k}" for k in range(widest, 0, -1)]
     if arrow:
+        for c in right.replace("...", ""):
+            if not c.isalpha():
+                raise RuntimeError(f"einsum(): invalid subscript given at index {len(left) + 2 + right.index(c)} in the equation string, "
+                                   "subscripts must be in [a-zA-Z]")  # fmt: skip
         before, dots, after = right.partition("...")
         result = [*before, *(ellipsis if dots else []), *after]
         for c in result:
@@ -358,9 +385,6 @@ def _contract(x, a, y, b, keep):
     sizes: dict = {}
     for labels, shape in ((a, x.array.shape), (b, y.array.shape)):
         for c, n in zip(labels, shape, strict=True):
-            if sizes.get(c, 1) != 1 and n != 1 and sizes[c] != n:
-                raise RuntimeError(f"einsum(): operands do not broadcast with remapped shapes [original->remapped]: subscript {c} "
-                                   f"has sizes {sizes[c]} and {n}")  # fmt: skip
             sizes[c] = max(sizes.get(c, 1), n) if n != 0 else 0
     shared = [c for c in a if c in b]
     batch, summed = [c for c in shared if c in keep], [c for c in shared if c not in keep]
@@ -383,18 +407,28 @@ def _contract(x, a, y, b, keep):
 
 
 @public(method=False)
-def einsum(equation, *operands):
+def einsum(*args):
     """Sums of products by index notation: einsum("ij,jk->ik", a, b) is a matrix product. Differentiable in all.
 
     Repeated indices take diagonals, "..." stands for any dimensions; products are taken from left to right.
     """
+    equation, *operands = args or ("",)
     if len(operands) == 1 and isinstance(operands[0], (tuple, list)):
-        operands = tuple(operands[0])
+        operands = operands[0]
     if not operands:
-        raise ValueError("einsum(): must provide at least one operand")
+        raise ValueError("einsum(): must specify the equation string and at least one operand, or at least one operand and its "
+                         "subscripts list")  # fmt: skip
+    if not isinstance(equation, str):
+        equation, operands = _with_letters(args)
     t0 = dtypes.promote([x.array for x in operands])
     operands = [x.to(t0) for x in operands]
     parsed, result = _labels(equation, operands)
+    seen: dict = {}
+    for i, (x, labels) in enumerate(zip(operands, parsed, strict=True)):
+        for c, n in zip(labels, x.array.shape, strict=True):
+            if n != 1 and seen.setdefault(c, n) != n and labels.count(c) == 1:
+                raise RuntimeError(f"einsum(): subscript {c} has size {n} for operand {i} which does not broadcast with previously seen "
+                                   f"size {seen[c]}")  # fmt: skip
     x, labels = _take_diagonals(operands[0], parsed[0])
     for i in range(1, len(operands)):
         y, other = _take_diagonals(operands[i], parsed[i])
@@ -410,7 +444,8 @@ def einsum(equation, *operands):
 def tensordot(a, b, dims=2):
     """Sums products over `dims`: a number of trailing/leading dimensions, or two lists. Differentiable in both."""
     if isinstance(dims, int):
-        dims = (list(range(a.array.ndim - dims, a.array.ndim)), list(range(dims)))
+        dims = (list(range(-dims, 0)), list(range(dims)))
+    given = {d % a.array.ndim: d for d in dims[0]}
     first, second = ([d % x.array.ndim for d in ds] for x, ds in zip((a, b), dims, strict=True))
     names = [f"a{i}" for i in range(a.array.ndim)]
     others = [f"b{i}" for i in range(b.array.ndim)]
@@ -419,7 +454,7 @@ def tensordot(a, b, dims=2):
             a = sum(a, i, True) if a.array.shape[i] != 1 else a
             b = sum(b, j, True) if b.array.shape[j] != 1 else b
         elif a.array.shape[i] != b.array.shape[j]:
-            raise RuntimeError(f"contracted dimensions need to match, but first has size {a.array.shape[i]} in dim {i} and second "
+            raise RuntimeError(f"contracted dimensions need to match, but first has size {a.array.shape[i]} in dim {given[i]} and second "
                                f"has size {b.array.shape[j]} in dim {j}")  # fmt: skip
         others[j] = names[i]
     keep = [c for c in names + others if (c in names) != (c in others)]
@@ -503,6 +538,8 @@ def norm(input, p="fro", dim=None, keepdim=False, out=None, dtype=None):
             raise RuntimeError(f"linalg.vector_norm: Expected a floating point or complex tensor as input. Got "
                                f"{dtypes.scalar_type_name(input.dtype)}")  # fmt: skip
         dims = dims_of(dim, input.array.ndim)
+        if isinstance(p, str) and p != "fro":
+            raise RuntimeError(f"linalg.matrix_norm: Order {p} not supported.")
         if p == "fro" and dim is not None and len(dims) > 2:
             raise RuntimeError(f"linalg.matrix_norm: dim must be a 2-tuple. Got {list(dims)}")
         result = vector_norm(input, 2 if p in ("fro", None) else p, dims, keepdim)
@@ -560,7 +597,7 @@ def nuclear_norm(input, dim=None, keepdim=False):
 def trace(input):
     """The sum of a matrix's diagonal. Differentiable."""
     if input.array.ndim != 2:
-        raise RuntimeError("trace: expected a matrix")
+        raise RuntimeError(f"trace: expected a matrix, but got tensor with dim {input.array.ndim}")
     return sum(diagonal(input))
 
 

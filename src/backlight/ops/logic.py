@@ -5,12 +5,14 @@ from __future__ import annotations
 import numpy as np
 
 from .. import dtypes
-from ..op import face, op, public, write_out
+from ..op import face, op, operator, public, write_out
 from ..tensor import Tensor
 from .check import not_implemented, not_tensor
 from .pointwise import (
     _add,
     _pow_tensor,
+    _rsub,
+    _sub,
     _true_divide,
     abs,
     floor_divide,
@@ -20,8 +22,6 @@ from .pointwise import (
     pow,
     reciprocal,
     remainder,
-    rsub,
-    sub,
 )
 
 # Comparisons and logic: no gradient
@@ -158,13 +158,6 @@ def _reflected(function):
     return method
 
 
-def _array_operator(function):
-    def method(self, other):
-        return function(self, other)
-
-    return method
-
-
 def _rpow(self, base):
     """base ** self."""
     if isinstance(base, Tensor):
@@ -178,11 +171,10 @@ def _rdiv(self, other):
 
 
 for _name, _function in (
-    ("__add__", _add), ("__radd__", _add), ("__mul__", mul), ("__rmul__", mul), ("__truediv__", _true_divide),
+    ("__add__", _add), ("__radd__", _add), ("__sub__", _sub), ("__rsub__", _rsub), ("__mul__", mul), ("__rmul__", mul),
+    ("__truediv__", _true_divide), ("__eq__", eq), ("__ne__", ne), ("__lt__", lt), ("__le__", le), ("__gt__", gt), ("__ge__", ge),
 ):  # fmt: skip
-    setattr(Tensor, _name, _function)  # bare primitives: one Python frame per operation
-Tensor.__sub__ = _operator(sub)
-Tensor.__rsub__ = _operator(rsub)
+    setattr(Tensor, _name, operator(_function))  # primitives: one Python frame per operation
 Tensor.__rtruediv__ = Tensor.__rdiv__ = _operator(_rdiv)
 Tensor.__floordiv__ = _operator(floor_divide)
 Tensor.__rfloordiv__ = _reflected(floor_divide)
@@ -202,8 +194,6 @@ def _invert(self):
 
 
 Tensor.__invert__ = _invert
-for _name, _function in (("eq", eq), ("ne", ne), ("lt", lt), ("le", le), ("gt", gt), ("ge", ge)):
-    setattr(Tensor, f"__{_name}__", _operator(_function))
 for _name, _function in (
     ("and", bitwise_and), ("or", bitwise_or), ("xor", bitwise_xor), ("lshift", bitwise_left_shift),
     ("rshift", bitwise_right_shift),

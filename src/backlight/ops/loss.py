@@ -12,6 +12,7 @@ from ..op import check_broadcast, op, public, twin, write_out
 from ..tensor import Tensor
 from .activation import functional, logsigmoid, softplus
 from .cast import to
+from .check import not_implemented, not_tensor
 from .choose import clamp, masked_fill, minimum, where
 from .gather import _index_select
 from .linalg import vector_norm
@@ -125,6 +126,8 @@ def mse_loss(input, target, size_average=None, reduce=None, reduction="mean", we
     """The squared error, averaged (or summed, or elementwise). Differentiable in both."""
     reduction = _reduction(size_average, reduce, reduction)
     input, target = _broadcast_pair(input, target)
+    if input.array.dtype.kind in "biu":
+        raise not_implemented("mse_cpu", input)
     if weight is not None:
         return _reduced(weight * _mse(input, target, "none"), "sum" if reduction == "sum" else "none") if reduction != "mean" else \
             sum(weight * _mse(input, target, "none")) / sum(weight)  # fmt: skip
@@ -264,7 +267,7 @@ def nll_loss(input, target, weight=None, size_average=None, ignore_index=-100, r
     if target.dtype is dtypes.uint8:
         target = to(target, dtypes.int64)
     if target.dtype is not dtypes.int64:
-        raise RuntimeError(f"expected scalar type Long but found {dtypes.scalar_type_name(target.dtype)}")
+        raise RuntimeError(f"expected target dtype to be Long or Byte, but got {dtypes.scalar_type_name(target.dtype)}")
     if x.ndim == 1:
         if target.array.ndim > 1:
             raise RuntimeError("0D or 1D target tensor expected, multi-target not supported")
@@ -298,10 +301,15 @@ def cross_entropy(input, target, weight=None, size_average=None, ignore_index=-1
     reduction = _reduction(size_average, reduce, reduction)
     if not 0 <= label_smoothing <= 1:
         raise RuntimeError(f"label_smoothing must be between 0.0 and 1.0. Got: {label_smoothing}")
+    if not isinstance(target, Tensor):
+        raise not_tensor("cross_entropy_loss", input=input, target=target)
+    if not input.array.ndim and not target.dtype.is_floating_point:
+        raise RuntimeError("Expected floating point type for target with class probabilities, got "
+                           f"{dtypes.scalar_type_name(target.dtype)}")  # fmt: skip
     dim = 0 if input.array.ndim == 1 else 1
     if target.dtype.is_floating_point:
         if input.array.shape != target.array.shape:
-            raise RuntimeError(f"expected scalar type Long but found {dtypes.scalar_type_name(target.dtype)}")
+            raise RuntimeError(f"expected target dtype to be Long or Byte, but got {dtypes.scalar_type_name(target.dtype)}")
         return _soft_cross_entropy(log_softmax(input, dim), target, weight, reduction, label_smoothing, dim)
     scores = log_softmax(input, dim)
     if not label_smoothing:

@@ -125,6 +125,8 @@ def embedding(input, weight, padding_idx=None, max_norm=None, norm_type=2.0, sca
     if input.dtype not in (dtypes.int64, dtypes.int32):
         raise RuntimeError("Expected tensor for argument #1 'indices' to have one of the following scalar types: Long, Int; but got "
                            f"{input.type()} instead (while checking arguments for embedding)")  # fmt: skip
+    if weight.array.ndim != 2:
+        raise RuntimeError("'weight' must be 2-D")
     n = weight.array.shape[0]
     if padding_idx is not None:
         if not -n <= padding_idx < n:
@@ -153,6 +155,9 @@ _scaled_embedding = op("scaled_embedding", lambda w, index, _scale: w[index],
 @public(**functional)
 def bilinear(input1, input2, weight, bias=None):
     """x1 @ W[k] @ x2 for every output k. (*, I), (*, J), (O, I, J) -> (*, O). Differentiable in all."""
+    for i, (x, n) in enumerate(((input1, weight.array.shape[1]), (input2, weight.array.shape[2])), 1):
+        if x.array.shape[-1] != n:
+            raise RuntimeError(f"bilinear(): input{i} size does not match weight size: got {x.array.shape[-1]} but expected {n}")
     result = einsum("...i,oij,...j->...o", input1, weight, input2)
     return result if bias is None else result + bias
 

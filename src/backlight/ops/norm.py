@@ -165,6 +165,10 @@ def group_norm(input, num_groups, weight=None, bias=None, eps=1e-5, cudnn_enable
     if channels % num_groups:
         raise RuntimeError(f"Expected number of channels in input to be divisible by num_groups, but got input of shape "
                            f"{list(input.array.shape)} and num_groups={num_groups}")  # fmt: skip
+    for name, v in (("weight", weight), ("bias", bias)):
+        if v is not None and v.array.shape != (channels,):
+            raise RuntimeError(f"Expected {name} to be a vector of size equal to the number of channels in input, but got {name} of "
+                               f"shape {list(v.array.shape)} and input of shape {list(input.array.shape)}")  # fmt: skip
     return _group_norm(input, weight, bias, num_groups, eps)
 
 
@@ -176,7 +180,7 @@ def rms_norm(input, normalized_shape, weight=None, eps=None):
     """input / sqrt(mean(input^2) + eps) over the last dimensions, times weight. Differentiable (Zhang and Sennrich 2019)."""
     shape = (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
     if input.array.shape[input.array.ndim - len(shape) :] != shape:
-        raise RuntimeError(f"Given normalized_shape={list(shape)}, expected input with shape [*, {', '.join(map(str, shape))}], but got "
+        raise RuntimeError(f"Given normalized_shape={list(shape)}, expected input with shape [*{', '.join(map(str, shape))}], but got "
                            f"input of size{list(input.array.shape)}")  # fmt: skip
     dims = tuple(range(input.array.ndim - len(shape), input.array.ndim))
     eps = dtypes.finfo(input.dtype).eps if eps is None else eps
@@ -261,6 +265,8 @@ def instance_norm(input, running_mean=None, running_var=None, weight=None, bias=
     if not use_input_stats:
         return batch_norm(input, running_mean, running_var, weight, bias, False, momentum, eps)
     n, c = x.shape[:2]
+    if x.size == n * c:
+        raise ValueError(f"Expected more than 1 spatial element when training, got input size {input.shape}")
     if running_mean is not None:
         dims = tuple(range(2, x.ndim))
         mean_, _centred, variance = _moments_of(x, dims)

@@ -26,10 +26,24 @@ _add = binary("add", np.add,
     lambda g, _input, _other, _out: g,
     public=False)  # fmt: skip
 
+def _check_subtract(a, b):
+    kinds = [x.dtype is dtypes.bool_ if isinstance(x, Tensor) else isinstance(x, bool) for x in (a, b)]
+    if all(kinds):
+        raise RuntimeError(
+            "Subtraction, the `-` operator, with two bool tensors is not supported. Use the `^` or `logical_xor()` "
+            "operator instead."
+        )
+    if any(kinds):
+        raise RuntimeError(
+            "Subtraction, the `-` operator, with a bool tensor is not supported. If you are trying to invert a mask, use "
+            "the `~` or `logical_not()` operator instead."
+        )
+
+
 _sub = binary("sub", np.subtract,
     lambda g, _input, _other, _out: g,
     lambda g, _input, _other, _out: -g,
-    public=False)  # fmt: skip
+    public=False, check=_check_subtract)  # fmt: skip
 
 _add_alpha = op("add_alpha", lambda a, b, alpha: a + a.dtype.type(alpha) * b,
     lambda g, _input, _other, _out, _alpha: g,
@@ -38,11 +52,11 @@ _add_alpha = op("add_alpha", lambda a, b, alpha: a + a.dtype.type(alpha) * b,
 _sub_alpha = op("sub_alpha", lambda a, b, alpha: a - a.dtype.type(alpha) * b,
     lambda g, _input, _other, _out, _alpha: g,
     lambda g, _input, _other, _out, alpha: -g * alpha,
-    promote="arith", node="SubBackward0")  # fmt: skip
+    promote="arith", node="SubBackward0", check=_check_subtract)  # fmt: skip
 _rsub = binary("rsub", lambda input, other: np.subtract(other, input),
     lambda g, _input, _other, _out: -g,
     lambda g, _input, _other, _out: g,
-    public=False, node="RsubBackward1")  # fmt: skip
+    public=False, node="RsubBackward1", check=_check_subtract)  # fmt: skip
 
 _true_divide = binary("div", np.true_divide,
     lambda g, _input, other, _out: g / other,
@@ -130,24 +144,9 @@ def add(input, other, *, alpha=1, out=None):
     return _add(input, other, out)
 
 
-def _check_subtract(a, b):
-    kinds = [x.dtype is dtypes.bool_ if isinstance(x, Tensor) else isinstance(x, bool) for x in (a, b)]
-    if all(kinds):
-        raise RuntimeError(
-            "Subtraction, the `-` operator, with two bool tensors is not supported. Use the `^` or `logical_xor()` "
-            "operator instead."
-        )
-    if any(kinds):
-        raise RuntimeError(
-            "Subtraction, the `-` operator, with a bool tensor is not supported. If you are trying to invert a mask, use "
-            "the `~` or `logical_not()` operator instead."
-        )
-
-
 @public(inplace=True, aliases=("subtract",))
 def sub(input, other, *, alpha=1, out=None):
     """input - alpha * other with broadcasting. (*S), (*T) -> (*broadcast(S, T)). Differentiable in both."""
-    _check_subtract(input, other)
     if alpha != 1 or alpha is True:
         return _with_alpha(_sub_alpha, input, other, alpha, out)
     return _sub(input, other, out)
@@ -156,7 +155,6 @@ def sub(input, other, *, alpha=1, out=None):
 @public()
 def rsub(input, other, *, alpha=1):
     """other - alpha * input. (*S), (*T) -> (*broadcast(S, T)). Differentiable in both."""
-    _check_subtract(input, other)
     return _rsub(input, other) if alpha == 1 else _with_alpha(_sub_alpha, other, input, alpha, None)
 
 

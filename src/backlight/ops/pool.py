@@ -9,6 +9,7 @@ from functools import lru_cache
 import numpy as np
 
 from ..op import op, public, twin
+from ..tensor import dimension
 from .conv import functional, per_dimension
 from .gather import _ungather
 from .pointwise import _trunc_divide
@@ -117,13 +118,17 @@ _adaptive_max_pools[1] = _adaptive_max_pools[2]
 
 def _check_pool(name, n, input, kernel, stride, padding, dilation, ceil_mode):
     x = input.array
+    if name.startswith("avg"):
+        dimension(-n - 1, x.ndim)
     if x.ndim not in (n + 1, n + 2):
-        raise RuntimeError(f"{name}: Expected {n + 1}D or {n + 2}D tensor, but got {x.ndim}D: non-empty {n + 1}D or {n + 2}D (batch mode) "
-                           "tensor expected for input")  # fmt: skip
+        raise RuntimeError(f"non-empty {n + 1}D or {n + 2}D (batch mode) tensor expected for input\n"
+                           f"{name} got a tensor of {x.ndim} dimensions.")  # fmt: skip
     if any(s == 0 for s in x.shape[1:]):
         raise RuntimeError(f"Expected {n + 1}D or {n + 2}D (batch mode) tensor with optional 0 dim batch size for input, but got: "
                            f"{list(x.shape)}")  # fmt: skip
-    if any(s <= 0 for s in stride):
+    if any(s == 0 for s in stride):
+        raise RuntimeError("stride should not be zero")
+    if any(s < 0 for s in stride):
         raise RuntimeError("stride should be greater than zero, but got " + ", ".join(f"dH: {s}" for s in stride))
     if any(k <= 0 for k in kernel):
         raise RuntimeError("kernel size should be greater than zero, but got " + ", ".join(f"kH: {k}" for k in kernel))
@@ -133,6 +138,8 @@ def _check_pool(name, n, input, kernel, stride, padding, dilation, ceil_mode):
         if p > k // 2:
             raise RuntimeError(f"pad should be at most half of effective kernel size, but got pad={p}, kernel_size={k} and dilation=1")
     sizes = [_output_size(*v, ceil_mode) for v in zip(x.shape[x.ndim - n :], kernel, stride, padding, dilation)]
+    if name == "max_pool1d" and sizes[0] < 1:
+        raise RuntimeError(f"max_pool1d() Invalid computed output size: {sizes[0]}")
     if any(s < 1 for s in sizes):
         raise RuntimeError(f"Given input size: ({'x'.join(map(str, x.shape[x.ndim - n - 1 :]))}). Calculated output size: "
                            f"({'x'.join(map(str, (x.shape[x.ndim - n - 1], *sizes)))}). Output size is too small")  # fmt: skip
@@ -240,6 +247,8 @@ avg_pool1d, avg_pool2d, avg_pool3d = map(_avg_pool_face, (1, 2, 3))
 
 def _adaptive_sizes(name, n, input, output_size):
     x = input.array
+    if name.startswith("avg"):
+        dimension(-n - 1, x.ndim)
     if x.ndim not in (n + 1, n + 2):
         raise RuntimeError(f"{name}(): Expected {n + 1}D or {n + 2}D tensor, but got {list(x.shape)}")
     spatial = x.shape[x.ndim - n :]

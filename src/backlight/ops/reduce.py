@@ -11,7 +11,7 @@ from .. import dtypes
 from ..op import face, op, public, twin, write_out
 from ..tensor import Tensor, dimension
 from .cast import clone, to
-from .check import not_implemented, not_tensor
+from .check import invalid_combination, not_implemented, not_tensor
 from .choose import masked_fill, maximum, minimum, where_zero
 from .logic import isnan
 from .pointwise import exp
@@ -22,6 +22,8 @@ def dims_of(dim, ndim, *, empty_is_all=True):
     """A `dim` argument (None, int or tuple) as a sorted tuple of dimensions counted from the front."""
     if dim is None or (empty_is_all and isinstance(dim, (tuple, list)) and not len(dim)):
         return tuple(range(ndim))
+    if isinstance(dim, str):
+        raise invalid_combination("reduction", dim)
     if isinstance(dim, (tuple, list)):
         dims = [dimension(d, ndim) for d in dim]
         if len(set(dims)) != len(dims):

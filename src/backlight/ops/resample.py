@@ -108,7 +108,8 @@ def interpolate(input, size=None, scale_factor=None, mode="nearest", align_corne
         scales = (scale_factor,) * n if isinstance(scale_factor, (int, float)) else tuple(scale_factor)
         if len(scales) != n:
             raise ValueError(f"Input and scale_factor must have the same number of spatial dimensions, but got input with spatial dimensions "
-                             f"of {list(spatial)} and scale_factor of shape {list(scales)}.")  # fmt: skip
+                             f"of {list(spatial)} and scale_factor of shape {scales}. Please provide input tensor in (N, C, d1, d2, ...,dK) format and "
+                             "scale_factor in (s1, s2, ...,sK) format.")  # fmt: skip
         sizes = tuple(math.floor(s * float(f)) for s, f in zip(spatial, scales))
         if recompute_scale_factor:
             scales = (None,) * n
@@ -120,7 +121,11 @@ def interpolate(input, size=None, scale_factor=None, mode="nearest", align_corne
     if mode == "area":
         return (adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d)[n - 1](input, sizes)
     if (mode, n) not in _upsamples:
-        raise NotImplementedError(f"Got {n + 2}D input, but {mode} mode needs another number of dimensions")
+        need = {"linear": 3, "bilinear": 4, "bicubic": 4, "trilinear": 5}.get(mode)
+        if need is None:
+            raise NotImplementedError(f"Input Error: Only 3D, 4D and 5D input Tensors supported (got {n + 2}D) for the modes: nearest | "
+                                      f"linear | bilinear | bicubic | trilinear | area | nearest-exact (got {mode})")  # fmt: skip
+        raise NotImplementedError(f"Got {n + 2}D input, but {mode} mode needs {need}D input")
     taps = tuple(_taps(mode, s, o, f, align_corners) for s, o, f in zip(spatial, sizes, scales))
     return _upsamples[mode, n](input, taps, spatial)
 

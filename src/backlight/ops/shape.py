@@ -18,7 +18,7 @@ from .check import invalid_combination
 
 def sizes(args, function="shape"):
     """A shape given as `f(2, 3)` or `f((2, 3))`, as a tuple of ints."""
-    if len(args) == 1 and not hasattr(args[0], "__index__"):
+    if len(args) == 1 and isinstance(args[0], (tuple, list)):
         args = args[0]
     try:
         return tuple([n.__index__() for n in args])
