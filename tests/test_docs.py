@@ -44,7 +44,7 @@ def test_engine_page_trains_as_pytorch_does(engine):
     targets = torch.tensor([[0], [1], [1], [0]], dtype=torch.float64)
     values = random.normal(size=(2, 8)), np.zeros(8), random.normal(size=(8, 1)), np.zeros(1)
     w1, b1, w2, b2 = parameters = [torch.tensor(v, requires_grad=True) for v in values]
-    for _ in range(500):
+    for _ in range(100):
         for p in parameters:
             p.grad = None
         error = torch.tanh(x @ w1 + b1) @ w2 + b2 - targets

@@ -67,7 +67,8 @@ def _conv_input_arrays(g, weight, spatial, stride, padding, dilation, groups):
     for place in np.ndindex(*kernel):
         where = tuple(slice(k * d, k * d + s * (o - 1) + 1, s) for k, d, s, o in zip(place, dilation, stride, g.shape[2:]))
         padded[(slice(None), slice(None), *where)] += columns[(slice(None), slice(None), *place)]
-    return padded[(slice(None), slice(None), *(slice(p, p + s) for p, s in zip(padding, spatial)))]
+    inner = (slice(None), slice(None), *(slice(p, p + s) for p, s in zip(padding, spatial)))
+    return np.ascontiguousarray(padded[inner])
 
 
 def _conv_weight_arrays(g, x, kernel, stride, padding, dilation, groups):

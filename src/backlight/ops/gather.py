@@ -314,7 +314,7 @@ def nonzero(input, *, out=None, as_tuple=False):
         return tuple(Tensor._from(i) for i in np.nonzero(array))
     found = np.nonzero(input.array) if input.array.ndim else ()
     count = found[0].size if found else int(bool(input.array))
-    result = Tensor._from(np.stack(found, 1) if found else np.zeros((count, 0), np.int64))
+    result = Tensor._from(np.ascontiguousarray(np.stack(found, 1)) if found else np.zeros((count, 0), np.int64))
     return result if out is None else write_out(out, result)
 
 

@@ -291,10 +291,10 @@ def linear(input, weight, bias=None):
 
 
 def _same_three(bias, mat1, mat2):
-    for mat in (mat2, mat1):
-        if bias.array.dtype != mat.array.dtype:
-            names = [dtypes.scalar_type_name(x.dtype) for x in (bias, mat)]
-            raise RuntimeError(f"self and mat2 must have the same dtype, but got {names[0]} and {names[1]}")
+    for name, x in (("self", bias), ("mat1", mat1)):
+        if x.array.dtype != mat2.array.dtype:
+            kinds = [dtypes.scalar_type_name(v.dtype) for v in (x, mat2)]
+            raise RuntimeError(f"{name} and mat2 must have the same dtype, but got {kinds[0]} and {kinds[1]}")
 
 
 # einsum: every pair of operands becomes one bmm

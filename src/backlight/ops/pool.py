@@ -72,7 +72,7 @@ def _max_pool_arrays(x, table, out):
     flat = _flat(x, len(out))
     lowest = -np.inf if x.dtype.kind in "fV" else np.iinfo(x.dtype).min
     padded = np.concatenate([flat, np.full((*flat.shape[:-1], 1), lowest, x.dtype)], -1)
-    window = padded[..., table]
+    window = np.take(padded, table, -1)
     choice = window.argmax(-1)
     if x.dtype.kind in "fV" and np.isnan(x).any():
         nan = np.isnan(window)
@@ -174,7 +174,7 @@ max_pool1d, max_pool2d, max_pool3d = map(_max_pool_face, (1, 2, 3))
 def _avg_arrays(x, table, out, divisor):
     flat = _flat(x, len(out))
     padded = np.concatenate([flat, np.zeros((*flat.shape[:-1], 1), x.dtype)], -1)
-    total = np.add.reduce(padded[..., table], -1)
+    total = np.add.reduce(np.take(padded, table, -1), -1)
     total = (_trunc_divide if x.dtype.kind in "iu" else np.divide)(total, divisor.astype(x.dtype))
     return total.reshape(*x.shape[: x.ndim - len(out)], *out)
 
