@@ -153,7 +153,7 @@ Tensor.where = lambda self, condition, other: where(condition, self, other)
 
 def _masked_fill_arrays(x, mask, value):
     shape = np.broadcast_shapes(x.shape, mask.shape)
-    out = x.copy("K") if x.shape == shape else np.array(np.broadcast_to(x, shape), order="C")
+    out = np.array(np.broadcast_to(x, shape), order="C")
     out[np.broadcast_to(mask, out.shape)] = value
     return out
 

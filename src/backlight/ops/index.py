@@ -18,7 +18,8 @@ from .shape import _select, _slice, alias, reshape, sum_to_size, unsqueeze
 
 
 def _index_arrays(x, index):
-    return x[index]
+    picked = x[index]  # NumPy puts the picked dimensions first in memory
+    return np.ascontiguousarray(picked) if x.flags.c_contiguous else picked
 
 
 def _unindex_arrays(g, shape, index):
