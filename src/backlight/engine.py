@@ -56,9 +56,15 @@ class Node:
     @property
     def metadata(self) -> dict:
         """A dictionary for the user's own notes on this node."""
-        if getattr(self, "extra", None) is None:  # few nodes have one
+        return self._extra("metadata", dict)
+
+    def _extra(self, key, make):
+        """What few nodes have lies in one dictionary, made when first needed."""
+        if getattr(self, "extra", None) is None:
             self.extra = {}
-        return self.extra.setdefault("metadata", {})
+        if key not in self.extra:
+            self.extra[key] = make()
+        return self.extra[key]
 
     @property
     def requires_grad(self) -> bool:
