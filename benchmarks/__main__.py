@@ -6,8 +6,7 @@ import argparse
 import json
 import os
 import platform
-import resource
-import sys
+import time
 from importlib.metadata import PackageNotFoundError, version
 
 from . import compare, footprint, report, workloads
@@ -39,7 +38,6 @@ def main() -> None:
 
 def measure(wanted: list[str], threads: list[str], rounds: int) -> dict:
     result: dict = {"machine": machine(), "rounds": rounds, "timed": {}}
-    before = _cpu_seconds()
     rows = [name for name in wanted if name in ROWS]
     for n in threads if rows else ():
         print(f"threads: {n:9} backlight     torch   ratio (middle half)", flush=True)
@@ -47,31 +45,53 @@ def measure(wanted: list[str], threads: list[str], rounds: int) -> dict:
         with compare.Workers(n) as workers:
             for name in rows:
                 few = name in ("deep_backward", "digits_epoch")  # a single run takes a whole turn or more
+                quiet = n == "1" or wait_until_quiet()
                 found = compare.compare(workers, name, max(3, rounds // 3) if few else rounds)
-                result["timed"][n][name] = found
-                print(report.line(name, found), flush=True)
+                quiet = quiet and (n == "1" or wait_until_quiet(patience=0.1))  # still
+                print(report.line(name, found) + ("" if quiet else "   (busy machine)"), flush=True)
+                if quiet:
+                    result["timed"][n][name] = found
     if "overhead" in wanted:
         with compare.Workers("1") as workers:
-            result["overhead"] = compare.overhead(workers["backlight"], rounds)
+            result["overhead"] = compare.overhead(workers, rounds)
         print(*report.overhead_lines(result["overhead"]), sep="\n", flush=True)
     if "tape" in wanted:  # fresh processes: memory that was used and freed before would hide the growth
         with compare.Workers("1") as workers:
-            result["tape"] = {package: worker.ask("tape", None) for package, worker in workers.items()}
+            result["tape"] = {package: workers[package].ask("tape", None) for package in compare.PACKAGES}
         print(*report.tape_lines(result["tape"]), sep="\n", flush=True)
     if "import" in wanted:
-        result["import"] = footprint.import_times(max(3, rounds // 3))
+        result["import"] = footprint.import_times(max(3, rounds // 2))
         print(*report.import_lines(result["import"]), sep="\n", flush=True)
     if "size" in wanted:
         result["size"] = footprint.install_sizes()
         print(*report.size_lines(result["size"]), sep="\n", flush=True)
-    result["others"] = _share_of_others(before)
-    if result["others"] > 0.05:
-        print(
-            f"benchmarks: other processes took {result['others']:.0%} of the machine meanwhile. Turns make up for that with one "
-            "thread; with several, PyTorch waits for threads that others keep from running, so repeat it on a quiet machine.",
-            file=sys.stderr,
-        )
     return result
+
+
+def wait_until_quiet(patience: float = 20, share: float = 0.05) -> bool:
+    """Waits until other processes take less than this share of the machine for half a second; False if they don't.
+
+    With one thread, turns are enough: a busy machine slows both packages. With several, PyTorch waits at every operation for
+    threads that others keep from running, a thousand times longer than the operation takes.
+    """
+    end = time.monotonic() + patience
+    while time.monotonic() < end:
+        before = _ticks()
+        time.sleep(0.5)
+        busy, total = (now - then for now, then in zip(_ticks(), before))
+        if busy <= share * total:
+            return True
+    return False
+
+
+def _ticks() -> tuple[int, int]:
+    """The machine's clock ticks so far: busy ones, and all. The workers are stopped while nobody asks them."""
+    try:
+        with open("/proc/stat") as file:
+            ticks = [int(word) for word in file.readline().split()[1:]]
+    except OSError:
+        return 0, 0
+    return sum(ticks) - ticks[3] - ticks[4], sum(ticks)
 
 
 def machine() -> dict:
@@ -87,25 +107,6 @@ def machine() -> dict:
             f"benchmarks: {error.name} isn't installed; pip install -e '.[test]' installs all that is needed"
         ) from None
     return {"cpu": cpu, "cores": os.cpu_count(), "python": platform.python_version(), **versions}
-
-
-def _cpu_seconds() -> tuple[float, float, float]:
-    """CPU seconds so far: of all processes, of our own, and those that passed on all cores."""
-    try:
-        with open("/proc/stat") as file:
-            ticks = [int(word) for word in file.readline().split()[1:]]
-    except OSError:
-        return 0.0, 0.0, 0.0
-    user, nice, system, idle, waiting = ticks[:5]
-    ours = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
-    tick = os.sysconf("SC_CLK_TCK")
-    busy = (user + nice + system) / tick
-    return busy, sum(use.ru_utime + use.ru_stime for use in ours), busy + (idle + waiting) / tick
-
-
-def _share_of_others(before: tuple[float, float, float]) -> float:
-    everyone, ours, total = (now - then for now, then in zip(_cpu_seconds(), before))
-    return max(0.0, everyone - ours) / total if total else 0.0
 
 
 if __name__ == "__main__":

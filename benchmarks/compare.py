@@ -1,7 +1,8 @@
 """Runs the workloads of both packages by turns of a few milliseconds, so that a busy machine slows both.
 
 Each package has a process of its own with its own thread pool. Idle pool threads spin for a while before they sleep, so the
-process whose turn it isn't is stopped (SIGSTOP): there is never a second pool that spins.
+process whose turn it isn't is stopped (SIGSTOP): there is never a second pool that spins. With one thread, both packages take
+their turns of a round on the same processor, because processors aren't equally fast when what they share is in use.
 """
 
 from __future__ import annotations
@@ -12,6 +13,10 @@ import signal
 import subprocess
 import sys
 from statistics import median, quantiles
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 PACKAGES = ("backlight", "torch")
 TURN = 0.006  # seconds
@@ -31,6 +36,9 @@ class Worker:
         )
         self.package = package
 
+    def run_on(self, processor: int) -> None:
+        os.sched_setaffinity(self.process.pid, {processor})
+
     def ask(self, workload: str, seconds: float | None = TURN) -> dict[str, float]:
         self.process.send_signal(signal.SIGCONT)
         self.process.stdin.write(json.dumps({"workload": workload, "seconds": seconds}) + "\n")
@@ -46,26 +54,39 @@ class Worker:
 
 
 class Workers:
-    """One worker for each package, as a context."""
+    """One worker for each package, by its name, as a context."""
 
     def __init__(self, threads: str):
         self.threads = threads
+        self.processors = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
 
-    def __enter__(self) -> dict[str, Worker]:
+    def __enter__(self) -> Workers:
         self.workers = {package: Worker(package, self.threads) for package in PACKAGES}
-        return self.workers
+        return self
+
+    def __getitem__(self, package: str) -> Worker:
+        return self.workers[package]
+
+    def rounds(self, n: int) -> Iterator[tuple[Worker, ...]]:
+        """n times the workers, in alternating order; one-threaded ones move from processor to processor together."""
+        for i in range(n):
+            if self.threads == "1" and self.processors:
+                for worker in self.workers.values():
+                    worker.run_on(self.processors[i // 2 % len(self.processors)])
+            workers = tuple(self.workers.values())
+            yield workers if i % 2 else workers[::-1]
 
     def __exit__(self, *_exception) -> None:
         for worker in self.workers.values():
             worker.close()
 
 
-def compare(workers: dict[str, Worker], workload: str, rounds: int) -> dict:
+def compare(workers: Workers, workload: str, rounds: int) -> dict:
     """Seconds of each package, and the ratio backlight / torch: its median over the rounds and its middle half."""
     times: dict[str, list[float]] = {package: [] for package in PACKAGES}
-    for i in range(rounds):
-        for package in PACKAGES if i % 2 else PACKAGES[::-1]:
-            times[package].append(sum(workers[package].ask(workload).values()))
+    for both in workers.rounds(rounds):
+        for worker in both:
+            times[worker.package].append(sum(worker.ask(workload).values()))
     ratios = [ours / theirs for ours, theirs in zip(times["backlight"], times["torch"])]
     return {**{p: median(t) for p, t in times.items()}, "ratio": median(ratios), "spread": spread(ratios)}
 
@@ -78,13 +99,13 @@ def spread(values: list[float]) -> list[float]:
     return [low, high]
 
 
-def overhead(worker: Worker, rounds: int) -> dict:
+def overhead(workers: Workers, rounds: int) -> dict:
     """Microseconds per operation that the 8x8 chain costs over the same arithmetic in NumPy."""
     from .workloads import OPS
 
     found: dict[str, list[float]] = {"add": [], "forward": [], "backward": []}
-    for _ in range(rounds):
-        chain, plain = worker.ask("chain"), worker.ask("numpy_chain")
+    for _ in workers.rounds(rounds):
+        chain, plain = workers["backlight"].ask("chain"), workers["backlight"].ask("numpy_chain")
         found["add"].append(plain["add"])
         for part in ("forward", "backward"):
             found[part].append(chain[part] - plain[part])

@@ -70,42 +70,50 @@ def size_lines(found: dict) -> list[str]:
 
 
 def table(result: dict) -> str:
-    """The Markdown table; rows that weren't measured are left out."""
-    lines = ["| | Backlight | PyTorch | ratio |", "|---|---:|---:|---:|"]
-    timed = result["timed"]
-    for threads in timed:
-        label = {"1": "one thread", "all": f"all {result['machine']['cores']} cores"}.get(threads, f"{threads} threads")
-        for row in workloads.ROWS:
-            found = timed[threads].get(row.__name__)
-            if found:
-                title = f"{row.__doc__}, {label}"
-                lines.append(f"| {title} | {seconds(found['backlight'])} | {seconds(found['torch'])} | {ratio(found)} |")
+    """The Markdown table; what wasn't measured is left out."""
+    columns = list(result["timed"])
+    labels = {"1": "one thread", "all": "all threads"}
+    lines = [
+        "| " + "".join(f"| Backlight, {labels.get(n, f'{n} threads')} | PyTorch | ratio " for n in columns) + "|",
+        "|---" + "|---:|---:|---:" * len(columns) + "|",
+    ]
+
+    def row(title, *cells):
+        cells = (*cells, *("",) * (3 * len(columns) - len(cells)))
+        lines.append(f"| {title} | {' | '.join(cells)} |")
+
+    for workload in workloads.ROWS:
+        cells = []
+        for n in columns:
+            found = result["timed"][n].get(workload.__name__)
+            cells += [seconds(found["backlight"]), seconds(found["torch"]), ratio(found)] if found else ["", "", ""]
+        row(workload.__doc__, *cells)
     if "overhead" in result:
         found = result["overhead"]
         for part in ("forward", "backward"):
-            title = f"{part} overhead per op over NumPy, whose own 8x8 add takes {found['add']['us']:.2f} µs"
-            lines.append(f"| {title} | {found[part]['us']:.2f} µs | | |")
+            title = f"{part} overhead per operation over NumPy, whose own 8x8 add takes {found['add']['us']:.2f} µs"
+            row(title, f"{found[part]['us']:.2f} µs")
     if "tape" in result:
         ours, theirs = result["tape"]["backlight"]["resident"], result["tape"]["torch"]["resident"]
-        lines.append(f"| memory of the graph per op | {ours:.0f} bytes | {theirs:.0f} bytes | {ours / theirs:.2f} |")
+        row("memory of the graph per operation", f"{ours:.0f} bytes", f"{theirs:.0f} bytes", f"{ours / theirs:.2f}")
     if "import" in result:
         found = result["import"]
         low, high = found["spread to torch"]
-        lines.append(
-            f"| import (NumPy alone: {seconds(found['numpy'])}) | {seconds(found['backlight'])} | {seconds(found['torch'])} "
-            f"| {found['ratio to torch']:.2f} ({low:.2f}-{high:.2f}) |"
-        )
+        times = seconds(found["backlight"]), seconds(found["torch"])
+        row(f"import (NumPy alone: {seconds(found['numpy'])})", *times, f"{found['ratio to torch']:.2f} ({low:.2f}-{high:.2f})")
     if "size" in result:
         for key, title in (("alone", "size on disk"), ("with dependencies", "size on disk with dependencies")):
             ours, theirs = result["size"]["backlight"][key], result["size"]["torch"][key]
-            lines.append(f"| {title} | {megabytes(ours)} | {megabytes(theirs)} | {ours / theirs:.3f} |")
+            row(title, megabytes(ours), megabytes(theirs), f"{ours / theirs:.3f}")
     machine = result["machine"]
-    lines += [
-        "",
-        f"{machine['cpu']}, {machine['cores']} cores; Python {machine['python']}, NumPy {machine['numpy']}, PyTorch "
-        f"{machine['torch']}; {result['rounds']} rounds. Ratios are medians over the rounds, with their middle half.",
-    ]
-    return "\n".join(lines)
+    return "\n".join(
+        [
+            *lines,
+            "",
+            f"{machine['cpu']}, {machine['cores']} cores; Python {machine['python']}, NumPy {machine['numpy']}, PyTorch "
+            f"{machine['torch']}. Ratios are medians over {result['rounds']} rounds, with their middle half.",
+        ]
+    )
 
 
 def write_readme(result: dict) -> None:

@@ -105,7 +105,7 @@ def mlp_step(torch):
 
 
 def mlp_forward(torch):
-    """forward of that network under no_grad"""
+    """forward of the small network under no_grad"""
     model = _mlp(torch, 64, 64, 64, 10)
     x = torch.from_numpy(_array(32, 64))
 

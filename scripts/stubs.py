@@ -64,7 +64,7 @@ BUILTINS = re.compile(r"(?<![\w.])(bool|bytes|complex|dict|float|frozenset|int|l
 
 def qualified(annotation: str) -> str:
     """The annotation with builtins spelled out: Tensor has methods named float, int and type, the package a bool."""
-    return BUILTINS.sub(r"builtins.\1", annotation)
+    return BUILTINS.sub(r"builtins.\1", annotation.replace("_builtin_", ""))
 
 
 def returns(name: str, function) -> str:

@@ -10,7 +10,7 @@ import numpy as np
 from . import dtypes, views
 from .dtypes import Size
 from .engine import AccumulateGrad, modes
-from .op import REGISTRY, public, write_out
+from .op import REGISTRY, public, twin, write_out
 from .tensor import Tensor, as_subclass
 
 
@@ -368,6 +368,8 @@ def arange(*args, start=None, end=None, step=None, out=None, dtype=None, layout=
     start, end, step = (v.item() if isinstance(v, Tensor) else v for v in (start, end, step))
     if step == 0:
         raise RuntimeError("step must be nonzero")
+    if t.category == 3:
+        raise NotImplementedError(f"\"arange_cpu\" not implemented for '{dtypes.scalar_type_name(t)}'")
     if not all(math.isfinite(v) for v in (start, end)):
         raise RuntimeError(f"unsupported range: {start} -> {end}")
     if (end - start) * step < 0:
@@ -476,13 +478,19 @@ def result_type(tensor1, tensor2):
     return dtypes.promote(tensors, [v for v in (tensor1, tensor2) if not isinstance(v, Tensor)])
 
 
+@twin(np.zeros_like)
+def no_gradient(g):
+    """Zeros in the shape of g: the gradient of what is constant."""
+    return Tensor._from(np.zeros_like(g.array))
+
+
 # In-place fills
 
 
 def _fill(name):
     from .op import inplace, op
 
-    primitive = op(name, lambda x, value: np.full_like(x, value), lambda g, _input, _out, _value: g * 0,
+    primitive = op(name, lambda x, value: np.full_like(x, value), lambda g, _input, _out, _value: no_gradient(g),
                    node="FillBackward2" if name == "fill" else "ZeroBackward0", promote="keep")  # fmt: skip
 
     def method(self, value=0):

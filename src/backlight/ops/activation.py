@@ -23,7 +23,9 @@ relu_ = unary("relu", lambda x: np.maximum(x, 0), lambda g, _input, out: g * (ou
 @public(**functional)
 def relu(input, inplace=False):
     """max(input, 0). (*S) -> (*S). Differentiable (0 at 0)."""
-    if input.__class__ is Tensor and input.array.dtype == bool:
+    if isinstance(input, Tensor) and input.array.dtype.kind in "bc":
+        if input.array.dtype.kind == "c":
+            raise NotImplementedError("clamp is not supported for complex types")
         raise RuntimeError("Boolean inputs not supported for relu")
     return input.relu_() if inplace else relu_(input)
 
@@ -45,6 +47,8 @@ def slope_where(x, positive, negative):
 @public(**functional)
 def leaky_relu(input, negative_slope=0.01, inplace=False):
     """input where positive, else negative_slope * input. Differentiable."""
+    if input.array.dtype.kind in "biuc":
+        raise not_implemented("leaky_relu_cpu", input)
     return write_if(inplace, input, lambda x: _leaky_relu(x, negative_slope))
 
 
@@ -59,8 +63,14 @@ def write_if(inplace, input, function):
     return write_in_place(function, input)
 
 
-_elu = op("elu", lambda x, alpha, scale, rate: np.where(x > 0, x * x.dtype.type(scale),
-                                                       np.expm1(np.minimum(x, 0) * x.dtype.type(rate)) * x.dtype.type(alpha * scale)),
+def _elu_arrays(x, alpha, scale, rate):
+    below = np.expm1(np.minimum(x, 0) * x.dtype.type(rate)) * x.dtype.type(alpha * scale)
+    return np.where(x > 0, x * x.dtype.type(scale), below)
+
+
+_elu = op("elu", _elu_arrays,
+    lambda g, input, _out, alpha, scale, rate: g * elu_slope(input, alpha, scale, rate), promote="arith")  # fmt: skip
+_celu = op("celu", _elu_arrays,
     lambda g, input, _out, alpha, scale, rate: g * elu_slope(input, alpha, scale, rate), promote="arith")  # fmt: skip
 
 
@@ -82,7 +92,7 @@ def elu(input, alpha=1.0, inplace=False):
 def celu(input, alpha=1.0, inplace=False):
     """input where positive, else alpha * (exp(input / alpha) - 1). Differentiable."""
     _check_float("elu_cpu", input)
-    return write_if(inplace, input, lambda x: _elu(x, alpha, 1.0, 1.0 / alpha))
+    return write_if(inplace, input, lambda x: _celu(x, alpha, 1.0, 1.0 / alpha))
 
 
 @public(method=False)

@@ -11,7 +11,7 @@ from ..op import face, op, public, twin, write_out
 from ..tensor import Tensor, dimension
 from .cast import clone
 from .gather import _index_select
-from .shape import constant_pad, flatten, narrow, reshape, sizes, transpose
+from .shape import constant_pad, flatten, narrow, sizes, transpose
 
 # Diagonals and triangles
 
@@ -39,8 +39,12 @@ def _undiagonal_arrays(g, shape, offset, dim1, dim2):
 
 _diagonal = op("diagonal", _diagonal_arrays,
     lambda g, input_shape, _out, offset, dim1, dim2: _undiagonal(g, input_shape, offset, dim1, dim2), view=True)  # fmt: skip
+_diagonal_copy = op("diagonal_copy", lambda x, offset, dim1, dim2: np.diagonal(x, offset, dim1, dim2).copy(),
+    lambda g, input_shape, _out, offset, dim1, dim2: _undiagonal(g, input_shape, offset, dim1, dim2),
+    node="DiagonalBackward0_copy")  # fmt: skip
 _diagonal_put = op("diagonal_put", _undiagonal_arrays,
-    lambda g, _input, _out, _shape, offset, dim1, dim2: _diagonal(g, offset, dim1, dim2))  # fmt: skip
+    lambda g, _input, _out, _shape, offset, dim1, dim2: _diagonal(g, offset, dim1, dim2),
+    node="DiagEmbedBackward0")  # fmt: skip
 
 
 @public()
@@ -72,7 +76,7 @@ def diag(input, diagonal=0):
         return diag_embed(input, diagonal)
     if input.array.ndim != 2:
         raise RuntimeError(f"diag(): Supports 1D or 2D tensors. Got {input.array.ndim}D")
-    return _diagonal(input, diagonal, 0, 1).clone()
+    return _diagonal_copy(input, diagonal, 0, 1)
 
 
 tril = op("tril", lambda x, diagonal=0: np.tril(x, diagonal), lambda g, _input, _out, diagonal: tril(g, diagonal))
@@ -96,7 +100,7 @@ _triangle("triu", triu, "upper")
 # Order
 
 _flip = op("flip", lambda x, dims: np.flip(x, dims).copy(), lambda g, _input, _out, dims: _flip(g, dims))
-_roll = op("roll", lambda x, shifts, dims: np.roll(x, shifts, dims),
+_roll = op("roll", lambda x, shifts, dims: np.roll(x, shifts if dims is not None else shifts[0], dims),
     lambda g, _input, _out, shifts, dims: _roll(g, tuple([-s for s in shifts]), dims))  # fmt: skip
 
 
@@ -114,7 +118,7 @@ def roll(input, shifts, dims=None):
     """Shifts elements along dimensions, around the end. Differentiable."""
     shifts = (shifts,) if isinstance(shifts, int) else tuple(shifts)
     if dims is None or dims == ():
-        return reshape(_roll(flatten(input), shifts, (0,)), input.array.shape)
+        return _roll(input, shifts[:1], None)
     dims = (dims,) if isinstance(dims, int) else tuple(dims)
     if len(shifts) != len(dims):
         raise RuntimeError(f"shifts and dimensions must align. shifts: {len(shifts)}, dims:{len(dims)}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from .. import dtypes, engine
+from ..creation import no_gradient
 from ..op import binary, face, op, public, twin, write_out
 from ..tensor import Tensor
 from .check import not_tensor
@@ -64,7 +65,7 @@ _complex = binary("complex", lambda a, b: a + np.multiply(b, 1j, dtype=np.comple
 
 
 @public(method=False)
-def complex(real, imag):
+def complex(real, imag, *, out=None):
     """A complex tensor from its parts. Differentiable in both."""
     if real.dtype is not imag.dtype:
         raise RuntimeError(f"Expected object of scalar type {dtypes.scalar_type_name(real.dtype)} but got scalar type "
@@ -72,7 +73,8 @@ def complex(real, imag):
     if real.dtype not in (dtypes.float32, dtypes.float64, dtypes.float16):
         raise RuntimeError(f"Expected both inputs to be Half, Float or Double tensors but got "
                            f"{dtypes.scalar_type_name(real.dtype)} and {dtypes.scalar_type_name(imag.dtype)}")  # fmt: skip
-    return _complex(real, imag)
+    result = _complex(real, imag)
+    return result if out is None else write_out(out, result)
 
 
 # Casts and copies
@@ -188,11 +190,11 @@ _angle = op("angle", lambda x: np.angle(x) if x.dtype.kind == "c" else np.where(
     lambda g, input, _out: angle_gradient(g, input), holomorphic=False)  # fmt: skip
 
 
-@twin(lambda g, x: g * 0 if x.dtype.kind != "c" else np.where(x == 0, 0, g * 1j * x / np.where(x == 0, 1, x.real**2 + x.imag**2)))
+@twin(lambda g, x: np.zeros_like(g) if x.dtype.kind != "c" else np.where(x == 0, 0, g * 1j * x / np.where(x == 0, 1, x.real**2 + x.imag**2)))
 def angle_gradient(g, x):
     """The gradient of the angle: zero for real numbers and at 0."""
     if not x.dtype.is_complex:
-        return g * 0
+        return no_gradient(g)
     size = x.abs()
     return (to_complex(g) * 1j * (x / (size * size))).masked_fill(x == 0, 0)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from .. import dtypes
+from ..creation import no_gradient
 from ..op import binary, check_broadcast, op, public, twin, write_out
 from ..tensor import Tensor
 from .cast import to
@@ -26,11 +27,9 @@ def clamp(input, min=None, max=None, *, out=None):
     if input.array.dtype.kind == "c":
         raise NotImplementedError("clamp is not supported for complex types")
     if isinstance(min, Tensor) or isinstance(max, Tensor):
-        result = input
-        if min is not None:
-            result = _clamp_min_tensor(result, min)
-        if max is not None:
-            result = _clamp_max_tensor(result, max)
+        result = _clamp_with_tensors(input, min, max)
+    elif input.array.dtype.kind == "f" and type(min) in _NUMBERS and type(max) in _NUMBERS:
+        result = _clamp(input, min, max)
     else:
         limits = [v for v in (min, max) if v is not None]
         if any(dtypes.number_type(v) is None for v in limits):
@@ -38,6 +37,9 @@ def clamp(input, min=None, max=None, *, out=None):
         t = dtypes.promote([input.array], limits)
         result = _clamp(input if t is input.dtype else to(input, t), min, max)
     return result if out is None else write_out(out, result)
+
+
+_NUMBERS = (float, int, type(None))
 
 
 def _clamp_arrays(x, min, max):
@@ -58,26 +60,55 @@ def _inside(x, min, max):
 
 _clamp = op("clamp", _clamp_arrays, lambda g, input, _out, min, max: g * _inside(input, min, max),
             node="ClampBackward1")  # fmt: skip
-_clamp_min_tensor = binary("clamp_min_tensor", np.maximum,
-    lambda g, input, other, _out: g * (input >= other),
-    lambda g, input, other, _out: g * (input < other),
-    public=False, node="ClampMinBackward1")  # fmt: skip
-_clamp_max_tensor = binary("clamp_max_tensor", np.minimum,
-    lambda g, input, other, _out: g * (input <= other),
-    lambda g, input, other, _out: g * (input > other),
-    public=False, node="ClampMaxBackward1")  # fmt: skip
+
+
+def _inside_tensors(x, min, max):
+    if min is None:
+        return x <= max
+    return x >= min if max is None else (x >= min) & (x <= max)
+
+
+def _clamp_tensor_arrays(x, min, max):
+    low = x if min is None else np.maximum(x, min)
+    return low if max is None else np.minimum(low, max)
+
+
+_clamp_tensors = op("clamp_tensors", _clamp_tensor_arrays,
+    lambda g, input, min, max, _out: g * _inside_tensors(input, min, max),
+    lambda g, input, min, max, _out: g * (input < min if max is None else (input < min) & (min < max)),
+    lambda g, input, min, max, _out: g * (input > max if min is None else (input > max) | (max < min)),
+    optional=("min", "max"), node="ClampBackward0")  # fmt: skip
+
+
+def _clamp_with_tensors(input, min, max):
+    """clamp where a limit is a tensor: all three in one type and shape."""
+    given = [v for v in (input, min, max) if v is not None]
+    t = dtypes.promote([v.array for v in given if isinstance(v, Tensor)], [v for v in given if not isinstance(v, Tensor)])
+    shape = ()
+    for v in given:
+        if isinstance(v, Tensor):
+            check_broadcast(shape, v.array.shape)
+            shape = np.broadcast_shapes(shape, v.array.shape)
+
+    def fitted(v):
+        if v is None:
+            return None
+        v = to(v, t) if isinstance(v, Tensor) else Tensor._from(np.array(v, t.array_type))
+        return v if v.array.shape == shape else expand(v, shape)
+
+    return _clamp_tensors(fitted(input), fitted(min), fitted(max))
 
 
 @public(inplace=True)
 def clamp_min(input, min):
     """clamp with a lower limit only."""
-    return _clamp_min_tensor(input, min) if isinstance(min, Tensor) else clamp(input, min)
+    return clamp(input, min)
 
 
 @public(inplace=True)
 def clamp_max(input, max):
     """clamp with an upper limit only."""
-    return _clamp_max_tensor(input, max) if isinstance(max, Tensor) else clamp(input, None, max)
+    return clamp(input, None, max)
 
 
 _maximum = binary("maximum", np.maximum,
@@ -132,6 +163,10 @@ def where(condition, input=None, other=None, *, out=None):
     """
     if input is None and other is None:
         return nonzero(condition, as_tuple=True)
+    if (input.__class__ is Tensor and other.__class__ is Tensor and condition.__class__ is Tensor and out is None
+            and input.array.dtype is other.array.dtype and condition.array.dtype == bool
+            and input.array.shape == other.array.shape == condition.array.shape):  # fmt: skip
+        return _where(condition, input, other)
     if not isinstance(condition, Tensor) or input is None or other is None:
         raise invalid_combination("where", *(v for v in (condition, input, other) if v is not None))
     if condition.dtype is not dtypes.bool_ and condition.dtype is not dtypes.uint8:
@@ -178,6 +213,8 @@ def sum_all(x):
 @public(inplace=True)
 def masked_fill(input, mask, value):
     """input with `value` (a number or 0-d tensor) where the bool mask holds; shapes broadcast. Differentiable."""
+    if type(value) in (int, float) and input.array.dtype.kind == "f" and mask.array.dtype == bool and mask.array.shape == input.array.shape:
+        return _masked_fill(input, mask, value)
     if mask.dtype is not dtypes.bool_:
         raise RuntimeError(f"masked_fill_ only supports boolean masks, but got mask with dtype {scalar_name(mask)}")
     check_broadcast(mask.array.shape, input.array.shape)
@@ -234,7 +271,7 @@ fmin = binary("fmin", np.fmin,
     inplace=False, doc="The smaller of two elements; a number wins over NaN. Differentiable in both.")  # fmt: skip
 copysign = binary("copysign", np.copysign,
     lambda g, input, _other, out: where_zero(input == 0, g * (out / where_one(input))),
-    lambda g, _input, _other, _out: g * 0,
+    lambda g, _input, _other, _out: no_gradient(g),
     promote="float", doc="The size of input with the sign of other. Differentiable in input.")  # fmt: skip
 heaviside = binary("heaviside", lambda x, values: np.where(x == 0, values, x > 0).astype(x.dtype), None, None,
     doc="0 where input < 0, 1 where input > 0, `values` where it is 0. No gradient.")  # fmt: skip

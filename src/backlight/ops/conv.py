@@ -232,7 +232,8 @@ def _unfold_arrays(x, kernel, dilation, padding, stride):
 
 
 _im2col = op("im2col", _unfold_arrays,
-    lambda g, input_shape, _out, kernel, dilation, padding, stride: _col2im(g, input_shape, kernel, dilation, padding, stride))  # fmt: skip
+    lambda g, input_shape, _out, kernel, dilation, padding, stride: _col2im(g, input_shape, kernel, dilation, padding, stride),
+    node="Im2ColBackward0")  # fmt: skip
 
 
 def _fold_arrays(g, shape, kernel, dilation, padding, stride):
@@ -243,7 +244,8 @@ def _fold_arrays(g, shape, kernel, dilation, padding, stride):
 
 
 _col2im = op("col2im", _fold_arrays,
-    lambda g, _input, _out, _shape, kernel, dilation, padding, stride: _im2col(g, kernel, dilation, padding, stride))  # fmt: skip
+    lambda g, _input, _out, _shape, kernel, dilation, padding, stride: _im2col(g, kernel, dilation, padding, stride),
+    node="Col2ImBackward0")  # fmt: skip
 
 
 @public(name="unfold", **functional)

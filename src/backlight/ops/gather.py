@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 
 import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
 
 from .. import dtypes
 from ..engine import modes
@@ -12,8 +13,8 @@ from ..op import check_broadcast, op, public, write_out
 from ..tensor import Tensor, dimension
 from .cast import to
 from .check import not_implemented
-from .index import _checked_index, _index, _index_put, zero_of
-from .shape import constant_pad, expand, flatten, movedim, narrow, reshape
+from .index import _checked_index, _index, _index_put, _index_put_arrays, zero_of
+from .shape import constant_pad, expand, flatten, narrow, reshape
 
 # By index along one dimension
 
@@ -90,8 +91,13 @@ _scatter_add = op("scatter_add", _scatter_add_arrays,
     lambda g, _input, _index, _src, _out, _dim: g, None,
     lambda g, _input, index, src_shape, _out, dim: fit(_gather(g, index, dim), src_shape), promote="keep")  # fmt: skip
 _scatter = op("scatter", _scatter_arrays,
-    lambda g, _input, index, _src, _out, dim: _scatter(g, index, zero_of(g), dim), None,
+    lambda g, _input, index, _src, _out, dim: _scatter_value(g, index, dim, 0), None,
     lambda g, _input, index, src_shape, _out, dim: fit(_gather(g, index, dim), src_shape), promote="keep")  # fmt: skip
+
+
+_scatter_value = op("scatter_value", lambda x, index, dim, value: _scatter_arrays(x, index, np.asarray(value, x.dtype), dim),
+    lambda g, _input, index, _out, dim, _value: _scatter_value(g, index, dim, 0), None,
+    promote="keep", node="ScatterBackward1")  # fmt: skip
 
 
 def _fit_arrays(g, shape):
@@ -128,8 +134,8 @@ def scatter(input, dim, index, src=None, *, value=None, reduce=None):
     _check_gather("scatter", input, d, index)
     src = value if src is None else src
     if not isinstance(src, Tensor):
-        src = Tensor._from(np.asarray(src, input.array.dtype))
-    elif src.dtype is not input.dtype:
+        return _scatter_value(input, to(index, dtypes.int64), d, src)
+    if src.dtype is not input.dtype:
         raise RuntimeError("scatter(): Expected self.dtype to be equal to src.dtype")
     return _scatter(input, to(index, dtypes.int64), src, d)
 
@@ -221,6 +227,13 @@ def index_add(input, dim, index, source, *, alpha=1):
     return _index_add(input, reshape(index, -1), source if alpha == 1 else source * alpha, d)
 
 
+_index_copy = op("index_copy", lambda x, source, place: _index_put_arrays(x, source, place, False),
+    lambda g, _input, _source, _out, place: _index_put(g, zero_of(g), place, False),
+    lambda g, _input, _source, _out, place: _index(g, place))  # fmt: skip
+_index_fill = op("index_fill", lambda x, place, value: _index_put_arrays(x, value, place, False),
+    lambda g, _input, _out, place, _value: _index_put(g, zero_of(g), place, False))  # fmt: skip
+
+
 @public(inplace=True)
 def index_fill(input, dim, index, value):
     """A copy of input with a number written to the slices of `dim` named by the index. Differentiable."""
@@ -228,11 +241,13 @@ def index_fill(input, dim, index, value):
     if not input.array.ndim:
         return input.masked_fill(Tensor._from(np.asarray(index.array.size > 0)), value)
     _checked_index(index.array, input.array.shape[d], 0)
-    mask = np.zeros(input.array.shape[d], bool)
-    mask[index.array] = True
-    shape = [1] * input.array.ndim
-    shape[d] = -1
-    return input.masked_fill(Tensor._from(mask.reshape(shape)), value)
+    if isinstance(value, Tensor):
+        if value.requires_grad:
+            mask = np.zeros(input.array.shape[d], bool)
+            mask[index.array] = True
+            return input.masked_fill(Tensor._from(mask.reshape([-1 if i == d else 1 for i in range(input.array.ndim)])), value)
+        value = value.item()
+    return _index_fill(input, _select_index(index.array, d), value)
 
 
 @public(inplace=True)
@@ -242,7 +257,7 @@ def index_copy(input, dim, index, source):
     _check_vector_index("index_copy_", index, input.array.shape[d] if input.array.ndim else 1)
     if not input.array.ndim:
         return reshape(_index_put(reshape(input, 1), reshape(source, 1), (index.array.reshape(1),), False), ())
-    return _index_put(input, source, _select_index(index.array, d), False)
+    return _index_copy(input, source, _select_index(index.array, d))
 
 
 @public()
@@ -274,7 +289,7 @@ def take(input, index):
     if wrong.any():
         raise IndexError(f"out of range: tried to access index {index.array[wrong][0]} on a tensor of {n} elements.")
     return reshape(_index(flatten(input) if input.array.ndim != 1 else input,
-                          (_checked_index(index.array, input.array.size, 0),)), index.array.shape)  # fmt: skip
+                          (_checked_index(index.array.reshape(-1), input.array.size, 0),)), index.array.shape)  # fmt: skip
 
 
 @public()
@@ -286,6 +301,11 @@ def masked_select(input, mask, *, out=None):
     shape = np.broadcast_shapes(input.array.shape, mask.array.shape) or (1,)
     result = _index(expand(input, shape), np.nonzero(np.broadcast_to(mask.array, shape)))
     return result if out is None else write_out(out, result)
+
+
+_masked_scatter = op("masked_scatter", lambda x, source, place: _index_put_arrays(x, source, place, False),
+    lambda g, _input, _source, _out, place: _index_put(g, zero_of(g), place, False),
+    lambda g, _input, _source, _out, place: _index(g, place))  # fmt: skip
 
 
 @public(inplace=True)
@@ -302,7 +322,7 @@ def masked_scatter(input, mask, source):
     if index[0].size > source.array.size:
         raise RuntimeError("Number of elements of source < number of ones in mask")
     whole = expand(input, shape or (1,))
-    result = _index_put(whole, narrow(flatten(source), 0, 0, index[0].size), index, False)
+    result = _masked_scatter(whole, narrow(flatten(source), 0, 0, index[0].size), index)
     return result if shape else reshape(result, shape)
 
 
@@ -338,19 +358,36 @@ def repeat_interleave(input, repeats, dim=None, *, output_size=None):
     return _index_select(input, Tensor._from(index), d)
 
 
+def _unfold_arrays(x, dim, size, step):
+    return sliding_window_view(x, size, dim, writeable=True)[(slice(None),) * dim + (slice(None, None, step),)]
+
+
+def _refold_arrays(g, shape, dim, size, step):
+    out = np.zeros(shape, g.dtype)
+    for k in range(size):
+        out[(slice(None),) * dim + (slice(k, k + step * (g.shape[dim] - 1) + 1, step),)] += g[..., k]
+    return out
+
+
+_unfold = op("unfold", _unfold_arrays, lambda g, input_shape, _out, dim, size, step: _refold(g, input_shape, dim, size, step),
+             view=True)  # fmt: skip
+_refold = op("unfold_backward", _refold_arrays, lambda g, _input, _out, _shape, dim, size, step: _unfold(g, dim, size, step))
+
+
 @public()
 def unfold(input, dimension_, size, step):
-    """Windows of `size` elements along a dimension, every `step`; the window becomes the last dimension. A copy."""
+    """Windows of `size` elements along a dimension, every `step`; the window is the last dimension. A view. Differentiable."""
     d = dimension(dimension_, input.array.ndim)
     if not input.array.ndim:
         return narrow(reshape(input, 1), 0, 0, size)
     n = input.array.shape[d]
+    if size < 0:
+        raise RuntimeError(f"size is {size} but must be >= 0")
+    if step <= 0:
+        raise RuntimeError(f"step is {step} but must be > 0")
     if size > n:
         raise RuntimeError(f"maximum size for tensor at dimension {d} is {n} but size is {size}")
-    starts = np.arange(0, n - size + 1, step)
-    index = starts[:, None] + np.arange(size)
-    result = _index(input, _select_index(index, d))
-    return movedim(result, d + 1, -1)
+    return _unfold(input, d, size, step)
 
 
 @public(method=False)

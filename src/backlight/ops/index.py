@@ -7,7 +7,7 @@ import builtins
 import numpy as np
 
 from .. import dtypes
-from ..creation import tensor
+from ..creation import no_gradient
 from ..engine import cast, sum_to
 from ..op import check_broadcast, inplace, op, public, twin
 from ..tensor import Tensor
@@ -32,7 +32,16 @@ _index = op("index", _index_arrays, lambda g, input_shape, _out, index: _unindex
 _unindex = op("unindex", _unindex_arrays, lambda g, _input, _out, _shape, index: _index(g, index))
 
 
+INDEX_TYPES = (dtypes.int64, dtypes.int32, dtypes.uint8, dtypes.bool_)
+
+
 def _parse(index):
+    if isinstance(index, list) and builtins.any(isinstance(i, (Tensor, list, tuple, slice)) or i is None or i is ... for i in index):
+        import warnings
+
+        warnings.warn("Using a non-tuple sequence for multidimensional indexing is deprecated; use x[tuple(seq)] instead of x[seq].",
+                      UserWarning, stacklevel=4)  # fmt: skip
+        return tuple(index)
     return index if isinstance(index, tuple) else (index,)
 
 
@@ -42,14 +51,22 @@ def _as_integer(item):
         return Tensor._from(np.asarray(item))
     if isinstance(item, np.integer):
         return int(item)
+    if isinstance(item, Tensor) and not item.array.ndim and item.array.dtype.kind in "iu" and item.array.dtype != np.uint8:
+        return int(item.array)
     return item
 
 
 def _getitem(self, index):
     if type(index) is int and self.array.ndim:
         return _select_first(self, index)
+    if type(index) is slice and self.array.ndim and index.step is None and _plain(index.start) and _plain(index.stop):
+        return _slice(self, (index,))
     result, advanced = _basic(self, index)
     return result if advanced is None else _index(result, advanced)
+
+
+def _plain(bound):
+    return bound is None or type(bound) is int
 
 
 def _select_first(x, i):
@@ -66,8 +83,6 @@ def _basic(x, index):
     items = [_as_integer(item) for item in _parse(index)]
     if builtins.any(isinstance(item, str) for item in items):
         raise TypeError("new(): invalid data type 'str'")
-    if not isinstance(index, tuple) and isinstance(index, list):
-        items = [_tensor_index(index)]
     items = [_tensor_index(item) if isinstance(item, (list, tuple, np.ndarray)) else item for item in items]
     used = 0
     for item in items:
@@ -111,7 +126,7 @@ def _basic(x, index):
             changed = True
             dim += 1
         elif isinstance(item, Tensor):
-            if item.array.dtype.kind not in "biu":
+            if item.dtype not in INDEX_TYPES:
                 raise IndexError("tensors used as indices must be long, int, byte or bool tensors")
             if item.dtype in (dtypes.bool_, dtypes.uint8):
                 mask = item.array.astype(bool, copy=False)
@@ -169,19 +184,33 @@ def _checked_index(index, n, dim):
 Tensor.__getitem__ = _getitem
 
 
+def _is_mask(index):
+    """Whether the index is one mask and no indices: then a number is filled in, whatever its type."""
+    masks = [i for i in _parse(index) if isinstance(i, (Tensor, np.ndarray, list))]
+    if len(masks) != 1:
+        return False
+    mask = masks[0] if isinstance(masks[0], Tensor) else _tensor_index(masks[0])
+    return mask.dtype is dtypes.bool_ and mask.array.ndim > 0
+
+
 def _setitem(self, index, value):
     """x[index] = value: writes in place, and the graph follows (CopySlices)."""
-    target, advanced = _basic(self, index)
+    target, advanced = _basic(self, index) if index is not True else (unsqueeze(self, 0), None)
     if not isinstance(value, Tensor):
         if dtypes.number_type(value) is None:
-            if isinstance(value, (str, bytes)):
-                raise TypeError(f"can't assign a {type(value).__name__} to a {self.type()}")
-            value = tensor(value)
-        else:
-            value = Tensor._from(np.asarray(value).astype(self.array.dtype))
+            kind = type(value)
+            name = kind.__name__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__name__}"
+            raise TypeError(f"can't assign a {name} to a {self.type()}")
+        value = Tensor._from(np.asarray(value).astype(self.array.dtype))
+    if index is False:
+        return
     if advanced is None:
         _store(target, value)
         return
+    if value.dtype is not self.dtype and not (value.array.ndim == 0 and _is_mask(index)):
+        names = dtypes.scalar_type_name(self.dtype), dtypes.scalar_type_name(value.dtype)
+        raise RuntimeError(f"Index put requires the source and destination dtypes match, got {names[0]} for the destination and "
+                           f"{names[1]} for the source.")  # fmt: skip
     _put_(target, advanced, value)
 
 
@@ -199,7 +228,7 @@ def _real_cast(value, array_type):
 
 
 _copy = op("copy", _copy_arrays,
-    lambda g, _input, _src, _out, _array_type, _shape, _source: g * 0,
+    lambda g, _input, _src, _out, _array_type, _shape, _source: no_gradient(g),
     lambda g, _input, src_shape, _out, _array_type, _shape, source: _uncopy(g, src_shape, source),
     promote="keep", node="CopyBackwards")  # fmt: skip
 

@@ -9,7 +9,7 @@ from ..op import check_broadcast, face, op, public, twin, write_out
 from ..tensor import Tensor, dimension
 from .arrange import diagonal
 from .cast import to
-from .check import not_tensor
+from .check import not_implemented, not_tensor
 from .choose import where_zero
 from .pointwise import abs, mul, sgn
 from .reduce import dims_of, keep_dims, spread, sum
@@ -43,6 +43,18 @@ addmm_ = op("addmm", _addmm_arrays,
     lambda g, _input, mat1, _mat2, _out: t(mm_(t(g), mat1)))  # fmt: skip
 
 
+def _addmm_arrays(bias, a, b, beta, alpha):
+    product = np.matmul(a, b) * a.dtype.type(alpha)
+    return product if beta == 0 else product + bias * a.dtype.type(beta)  # a bias that counts zero times may be NaN
+
+
+_addmm_scaled = op("addmm_scaled", _addmm_arrays,
+    lambda g, input_shape, _mat1, _mat2, _out, beta, _alpha: sum_to_size_(g, input_shape) * beta,
+    lambda g, _input, _mat1, mat2, _out, _beta, alpha: mm_(g, t(mat2)) * alpha,
+    lambda g, _input, mat1, _mat2, _out, _beta, alpha: t(mm_(t(g), mat1)) * alpha,
+    node="AddmmBackward0")  # fmt: skip
+
+
 def _same_type(a, b):
     if a.array.dtype != b.array.dtype:
         names = [{"Half": "c10::Half", "BFloat16": "c10::BFloat16"}.get(n, n.lower())
@@ -54,6 +66,8 @@ def _check_mm(a, b):
     x, y = a.array, b.array
     if x.ndim != 2 or y.ndim != 2:
         raise RuntimeError(f"{'self' if x.ndim != 2 else 'mat2'} must be a matrix")
+    if x.dtype == bool:
+        raise not_implemented("addmm_impl_cpu_", a)
     if x.shape[1] != y.shape[0]:
         raise RuntimeError(
             f"mat1 and mat2 shapes cannot be multiplied ({x.shape[0]}x{x.shape[1]} and {y.shape[0]}x{y.shape[1]})"
@@ -107,6 +121,8 @@ def dot(input, tensor, *, out=None):
     x, y = input.array, tensor.array
     if x.ndim != 1 or y.ndim != 1:
         raise RuntimeError(f"1D tensors expected, but got {x.ndim}D and {y.ndim}D tensors")
+    if x.dtype == bool:
+        raise not_implemented("dot", input)
     if x.dtype != y.dtype:
         names = [dtypes.scalar_type_name(v.dtype) for v in (input, tensor)]
         raise RuntimeError(f"dot : expected both vectors to have same dtype, but found {names[0]} and {names[1]}")
@@ -158,6 +174,9 @@ def matmul(input, other, *, out=None):
     return result if out is None else write_out(out, result)
 
 
+_first_row = op("first_row", lambda x: x[0], lambda g, _input, _out: unsqueeze(g, 0), view=True, node="SqueezeBackward4")
+
+
 def _matmul(a, b):
     x, y = a.array, b.array
     m, n = x.ndim, y.ndim
@@ -170,7 +189,7 @@ def _matmul(a, b):
     if m == 2 and n == 1:
         return mv(a, b)
     if m == 1 and n == 2:
-        return squeeze(mm(unsqueeze(a, 0), b), 0)
+        return _first_row(mm(unsqueeze(a, 0), b))
     _same_type(a, b)
     if n <= 2 and m > 2:  # one big product
         if n == 1:
@@ -242,26 +261,30 @@ def addmm(input, mat1, mat2, *, beta=1, alpha=1, out=None):
             )
         result = addmm_(input, mat1, mat2)
     else:
-        result = _scaled(input, mm(mat1, mat2), beta, alpha)
+        result = _addmm_scaled(input, mat1, mat2, beta, alpha) if mat1.dtype.category > 1 else \
+            _scaled(input, mm(mat1, mat2), beta, alpha)  # fmt: skip
     return result if out is None else write_out(out, result)
 
 
 @public(inplace=True)
-def addmv(input, mat, vec, *, beta=1, alpha=1):
+def addmv(input, mat, vec, *, beta=1, alpha=1, out=None):
     """beta * input + alpha * mat @ vec. Differentiable in all."""
-    return _scaled(input, mv(mat, vec), beta, alpha)
+    result = _scaled(input, mv(mat, vec), beta, alpha)
+    return result if out is None else write_out(out, result)
 
 
 @public(inplace=True)
-def addr(input, vec1, vec2, *, beta=1, alpha=1):
+def addr(input, vec1, vec2, *, beta=1, alpha=1, out=None):
     """beta * input + alpha * outer(vec1, vec2). Differentiable in all."""
-    return _scaled(input, outer(vec1, vec2), beta, alpha)
+    result = _scaled(input, outer(vec1, vec2), beta, alpha)
+    return result if out is None else write_out(out, result)
 
 
 @public(inplace=True)
-def baddbmm(input, batch1, batch2, *, beta=1, alpha=1):
+def baddbmm(input, batch1, batch2, *, beta=1, alpha=1, out=None):
     """beta * input + alpha * batch1 @ batch2. Differentiable in all."""
-    return _scaled(input, bmm(batch1, batch2), beta, alpha)
+    result = _scaled(input, bmm(batch1, batch2), beta, alpha)
+    return result if out is None else write_out(out, result)
 
 
 @public(method=False, module="nn.functional")
@@ -391,8 +414,9 @@ def _contract(x, a, y, b, keep):
     left, right = [c for c in a if c not in b], [c for c in b if c not in a]
 
     def arrange(x, labels, order):
-        x = permute(x, [labels.index(c) for c in order])
-        return expand(x, [sizes[c] for c in order])
+        x = permute(x, [labels.index(c) for c in order]) if labels != order else x
+        shape = tuple([sizes[c] for c in order])
+        return expand(x, shape) if x.array.shape != shape else x
 
     def count(labels):
         total = 1
@@ -437,7 +461,7 @@ def einsum(*args):
     gone = tuple(i for i, c in enumerate(labels) if c not in result)
     if gone:
         x, labels = sum(x, gone), [c for c in labels if c in result]
-    return permute(x, [labels.index(c) for c in result]) if labels != result or labels else x
+    return permute(x, [labels.index(c) for c in result]) if labels != result else x
 
 
 @public()
@@ -467,18 +491,17 @@ def tensordot(a, b, dims=2):
 
 def _vector_norm_arrays(x, ord, dims, keepdim):
     size = np.abs(x)
-    with np.errstate(all="ignore"):
-        if ord == 2:
-            return np.sqrt(np.add.reduce(size * size, dims, keepdims=keepdim))
-        if ord == 1:
-            return np.add.reduce(size, dims, keepdims=keepdim)
-        if ord == float("inf"):
-            return np.maximum.reduce(size, dims, keepdims=keepdim)
-        if ord == -float("inf"):
-            return np.minimum.reduce(size, dims, keepdims=keepdim)
-        if ord == 0:
-            return np.add.reduce(size != 0, dims, keepdims=keepdim).astype(size.dtype)
-        return np.add.reduce(size**ord, dims, keepdims=keepdim) ** (1.0 / ord)
+    if ord == 2:
+        return np.sqrt(np.add.reduce(size * size, dims, keepdims=keepdim))
+    if ord == 1:
+        return np.add.reduce(size, dims, keepdims=keepdim)
+    if ord == float("inf"):
+        return np.maximum.reduce(size, dims, keepdims=keepdim)
+    if ord == -float("inf"):
+        return np.minimum.reduce(size, dims, keepdims=keepdim)
+    if ord == 0:
+        return np.add.reduce(size != 0, dims, keepdims=keepdim).astype(size.dtype)
+    return np.add.reduce(size**ord, dims, keepdims=keepdim) ** (1.0 / ord)
 
 
 def _vector_norm_gradient(g, input, out, ord, dims, _keepdim):

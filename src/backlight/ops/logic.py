@@ -23,6 +23,9 @@ from .pointwise import (
     reciprocal,
     remainder,
 )
+from .pointwise import (
+    _rpow as _number_to_the,
+)
 
 # Comparisons and logic: no gradient
 
@@ -42,7 +45,24 @@ def _compare(name, ufunc, aliases=()):
                   doc=f"Elementwise {name} with broadcasting: a bool tensor.")  # fmt: skip
     for alias in (name, *aliases):
         face(function, name=alias, inplace=True)
+        if not name.startswith("logical"):  # in place, those leave the graph as it is, as PyTorch's do
+            setattr(Tensor, f"{alias}_", _written(function, alias))
     return function
+
+
+def _written(function, name):
+    """The in-place form of what has no gradient: its result is copied, so what was there before gets none either."""
+
+    def method(self, *args):
+        result = function(self, *args)
+        if result.array.shape != self.array.shape:
+            raise RuntimeError(f"output with shape {list(self.array.shape)} doesn't match the broadcast shape "
+                               f"{list(result.array.shape)}")  # fmt: skip
+        return self.copy_(result)
+
+    method.__name__ = f"{name}_"
+    method.__doc__ = f"In-place form of {name}: writes zeros and ones."
+    return method
 
 
 def ufunc_of_two(ufunc):
@@ -100,11 +120,33 @@ def _test(name, ufunc, doc):
     return face(op(name, ufunc_of_one(ufunc), None, promote="keep", doc=doc), name=name)
 
 
-logical_not = face(op("logical_not", ufunc_of_one(np.logical_not), None, promote="keep"), name="logical_not", inplace=True)
+_logical_not = op("logical_not", ufunc_of_one(np.logical_not), None, promote="keep")
+
+
+@public()
+def logical_not(input, *, out=None):
+    """Whether each element is zero: a bool tensor."""
+    result = _logical_not(input)
+    return result if out is None else write_out(out, result)
+
+
+Tensor.logical_not_ = _written(logical_not, "logical_not")
+
+
+
 isnan = _test("isnan", np.isnan, "Whether each element is NaN.")
 isinf = _test("isinf", np.isinf, "Whether each element is infinite.")
 isfinite = _test("isfinite", np.isfinite, "Whether each element is finite.")
-signbit = _test("signbit", np.signbit, "Whether the sign bit is set.")
+_signbit = op("signbit", ufunc_of_one(np.signbit), None, promote="keep")
+
+
+@public()
+def signbit(input, *, out=None):
+    """Whether the sign bit of each element is set: a bool tensor."""
+    result = _signbit(input)
+    return result if out is None else write_out(out, result)
+
+
 isposinf = _test("isposinf", np.isposinf, "Whether each element is +inf.")
 isneginf = _test("isneginf", np.isneginf, "Whether each element is -inf.")
 
@@ -162,6 +204,8 @@ def _rpow(self, base):
     """base ** self."""
     if isinstance(base, Tensor):
         return _pow_tensor(base, self)
+    if self.array.dtype.kind in "fV" and type(base) in (int, float):
+        return _number_to_the(self, base)
     t = dtypes.promote([self.array], [base])
     return _pow_tensor(Tensor._from(np.array(base, t.array_type)), self)
 

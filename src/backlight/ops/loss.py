@@ -179,6 +179,9 @@ def _picked(x, target):
 
 
 def _nll_arrays(x, target, weight, reduction, ignore):
+    if weight is None and target.ndim == 1 and x.size and (target != ignore).all():  # the usual case, in few steps
+        loss = -x[np.arange(len(target)), target]
+        return loss if reduction == "none" else np.add.reduce(loss) / x.dtype.type(1 if reduction == "sum" else len(target))
     valid = target != ignore
     safe = np.where(valid, target, 0)
     w = np.ones(target.shape, x.dtype) if weight is None else weight[safe]
@@ -192,15 +195,19 @@ def _nll_arrays(x, target, weight, reduction, ignore):
 
 
 def _nll_gradient_arrays(g, shape, target, weight, reduction, ignore):
+    out = np.zeros(shape, g.dtype)
+    if not out.size:
+        return out
     valid = target != ignore
+    if weight is None and target.ndim == 1 and valid.all():
+        out[np.arange(len(target)), target] = -g / g.dtype.type(len(target)) if reduction == "mean" else -g
+        return out
     safe = np.where(valid, target, 0)
     w = valid.astype(g.dtype) if weight is None else weight[safe] * valid
     w = w.astype(g.dtype, copy=False)
     if reduction == "mean":
         w = w / np.add.reduce(w, None)
-    out = np.zeros(shape, g.dtype)
-    if out.size:
-        np.put_along_axis(out, np.expand_dims(safe, 1), np.expand_dims(-w * g, 1), 1)
+    np.put_along_axis(out, np.expand_dims(safe, 1), np.expand_dims(-w * g, 1), 1)
     return out
 
 
@@ -284,9 +291,10 @@ def nll_loss(input, target, weight=None, size_average=None, ignore_index=-100, r
         raise RuntimeError(f"weight tensor should be defined either for all {classes} classes or no classes but got weight tensor of "
                            f"shape: {list(weight.array.shape)}")  # fmt: skip
     t = target.array
-    wrong = (t != ignore_index) & ((t < 0) | (t >= classes))
-    if wrong.any():
-        raise IndexError(f"Target {t[wrong].reshape(-1)[0]} is out of bounds.")
+    if (t.view(np.uint64) >= classes).any():  # also what is negative
+        wrong = (t != ignore_index) & ((t < 0) | (t >= classes))
+        if wrong.any():
+            raise IndexError(f"Target {t[wrong].reshape(-1)[0]} is out of bounds.")
     return _nll(input, target, weight, reduction, ignore_index)
 
 

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import builtins
+import math
 
 import numpy as np
 
 from .. import dtypes
+from ..creation import no_gradient
 from ..op import binary, face, op, public, twin, unary, write_out
 from ..tensor import Tensor
 from .cast import conj, real, to
-from .check import invalid_combination, not_tensor, scalar_name
-from .choose import where_one, where_zero
-from .shape import sum_to_size
+from .check import invalid_combination, not_implemented, not_tensor, scalar_name
+from .choose import masked_fill, where_one, where_zero
+from .shape import sum_to_size_
 
 # Arithmetic
 
@@ -65,11 +67,13 @@ _true_divide = binary("div", np.true_divide,
 
 
 def _rounded(name, arrays):
-    return binary(name, arrays, lambda g, _input, _other, _out: g * 0, lambda g, _input, _other, _out: g * 0,
-                  public=False, node="DivBackward1")  # fmt: skip
+    return binary(name, arrays, lambda g, _input, _other, _out: no_gradient(g), lambda g, _input, _other, _out: no_gradient(g),
+                  public=False, node="DivBackward2")  # fmt: skip
 
 
 def _trunc_divide(a, b):
+    if a.dtype.kind in "bc":
+        raise NotImplementedError(f"\"div_trunc_cpu\" not implemented for '{_scalar_type(a)}'")
     if a.dtype.kind in "iu":
         _check_zero_division(b)
         q = np.floor_divide(a, b)
@@ -78,6 +82,8 @@ def _trunc_divide(a, b):
 
 
 def _floor_divide(a, b):
+    if a.dtype.kind in "bc":
+        raise NotImplementedError(f"\"div_floor_cpu\" not implemented for '{_scalar_type(a)}'")
     if a.dtype.kind in "iu":
         _check_zero_division(b)
         return np.floor_divide(a, b)
@@ -97,21 +103,40 @@ def _check_zero_division(b):
 
 _div_trunc = _rounded("div_trunc", _trunc_divide)
 _div_floor = _rounded("div_floor", _floor_divide)
-_remainder = binary("remainder", lambda a, b: _modulo(np.mod, "remainder", a, b),
-    lambda g, _input, _other, _out: g,
-    lambda g, input, other, _out: -g * floor_divide(input, other),
-    public=False)  # fmt: skip
-_fmod = binary("fmod", lambda a, b: _modulo(np.fmod, "fmod", a, b),
-    lambda g, _input, _other, _out: g,
-    lambda g, input, other, _out: -g * trunc(input / other),
-    public=False)  # fmt: skip
+_floordiv = binary("floor_divide", _floor_divide,
+    lambda _g, _input, _other, _out: not_differentiable("floor_divide"),
+    lambda _g, _input, _other, _out: not_differentiable("floor_divide"),
+    public=False, node="NotImplemented")  # fmt: skip
+
+
+def not_differentiable(name):
+    raise RuntimeError(f"derivative for aten::{name} is not implemented")
+
+
 
 
 def _modulo(f, name, a, b):
-    if a.dtype.kind == "c":
+    if a.dtype.kind in "cb":
         raise NotImplementedError(f"\"{name}_cpu\" not implemented for '{_scalar_type(a)}'")
     _check_zero_division(b)
     return f(a, b)
+
+
+# PyTorch names the nodes for a number and for a tensor as divisor apart.
+_remainder_gradients = (
+    lambda g, _input, _other, _out: g,
+    lambda g, input, other, _out: -g * _div_floor(input, other),
+)
+_fmod_gradients = (
+    lambda g, _input, _other, _out: g,
+    lambda g, input, other, _out: -g * trunc(input / other),
+)
+_remainder = binary("remainder", lambda a, b: _modulo(np.mod, "remainder", a, b), *_remainder_gradients, public=False)
+_remainder_tensor = binary("remainder_tensor", lambda a, b: _modulo(np.mod, "remainder", a, b), *_remainder_gradients,
+                           public=False, node="RemainderBackward1")  # fmt: skip
+_fmod = binary("fmod", lambda a, b: _modulo(np.fmod, "fmod", a, b), *_fmod_gradients, public=False)
+_fmod_tensor = binary("fmod_tensor", lambda a, b: _modulo(np.fmod, "fmod", a, b), *_fmod_gradients, public=False,
+                      node="FmodBackward1")  # fmt: skip
 
 
 def _with_alpha(function, input, other, alpha, out):
@@ -127,6 +152,7 @@ def _with_alpha(function, input, other, alpha, out):
         raise RuntimeError("For integral input tensors, argument alpha must not be a floating point number.")
     if t.category < 3 and isinstance(alpha, complex):
         raise RuntimeError("For non-complex input tensors, argument alpha must not be a complex number.")
+    input, other = (v if isinstance(v, Tensor) else Tensor._from(np.array(v, t.array_type)) for v in (input, other))
     result = function(input, other, alpha)
     return result if out is None else write_out(out, result)
 
@@ -181,23 +207,20 @@ def true_divide(input, other, *, out=None):
 
 @public(inplace=True)
 def floor_divide(input, other, *, out=None):
-    """The quotient rounded towards minus infinity. Its gradient is zero."""
-    return _div_floor(input, other, out)
-
-
-floor_divide.arrays = _floor_divide
+    """The quotient rounded towards minus infinity. Not differentiable: see div(rounding_mode="floor")."""
+    return _floordiv(input, other, out)
 
 
 @public(inplace=True)
 def remainder(input, other, *, out=None):
     """Python's modulus: the result has the sign of `other`. Differentiable in both."""
-    return _remainder(input, other, out)
+    return (_remainder_tensor if isinstance(other, Tensor) else _remainder)(input, other, out)
 
 
 @public(inplace=True)
 def fmod(input, other, *, out=None):
     """C's modulus: the result has the sign of `input`. Differentiable in both."""
-    return _fmod(input, other, out)
+    return (_fmod_tensor if isinstance(other, Tensor) else _fmod)(input, other, out)
 
 
 face(mul, name="multiply", inplace=True)
@@ -206,6 +229,8 @@ face(mul, name="multiply", inplace=True)
 
 
 def _pow_arrays(a, b):
+    if a.dtype == bool:
+        raise NotImplementedError("\"pow\" not implemented for 'Bool'")
     if a.dtype.kind == "i" and np.any(b < 0):  # 1 / a ** -b, rounded to zero
         with np.errstate(all="ignore"):
             unit = np.where(b % 2, a, a * a)
@@ -232,8 +257,18 @@ def _pow_number_arrays(x, exponent):
 
 
 _pow_number = op("pow_number", _pow_number_arrays,
-    lambda g, input, _out, exponent: g * 0 if exponent == 0 else g * (exponent * input ** (exponent - 1)),
+    lambda g, input, _out, exponent: no_gradient(g) if exponent == 0 else g * (exponent * input ** (exponent - 1)),
     node="PowBackward0")  # fmt: skip
+
+
+_rpow = op("pow_of_number", lambda x, base: np.power(x.dtype.type(base), x),
+    lambda g, input, out, base: g * power_slope(input, out, base), node="PowBackward2")  # fmt: skip
+
+
+@twin(lambda x, out, base: out * np.log(x.dtype.type(base)) if base else np.where(x < 0, out * -np.inf, np.zeros((), x.dtype)))
+def power_slope(x, out, base):
+    """The derivative of base ** x in x."""
+    return out * (math.log(base) if base > 0 else math.nan) if base else masked_fill(out * -math.inf, x >= 0, 0)
 
 
 @public(inplace=True)
@@ -266,7 +301,13 @@ def _neg_arrays(x):
 
 neg = unary("neg", _neg_arrays, lambda g, _input, _out: -g, promote="arith", doc="-input. (*S) -> (*S). Differentiable.")
 face(neg, name="negative", inplace=True)
-abs = unary("abs", np.absolute, lambda g, input, _out: g * _sgn_twin(input), promote="arith", holomorphic=False,
+def _abs_arrays(x):
+    if x.dtype == bool:
+        raise NotImplementedError("\"abs_cpu\" not implemented for 'Bool'")
+    return np.absolute(x)
+
+
+abs = unary("abs", _abs_arrays, lambda g, input, _out: g * sgn(input), promote="arith", holomorphic=False,
             doc="The absolute value; of complex numbers the modulus. (*S) -> (*S). Differentiable (0 at 0).")  # fmt: skip
 face(abs, name="absolute", inplace=True)
 def _sign_arrays(x):
@@ -275,7 +316,7 @@ def _sign_arrays(x):
     return np.sign(x) if x.dtype != bool else x.copy()
 
 
-sign = unary("sign", _sign_arrays, lambda g, _input, _out: g * 0, promote="arith",
+sign = unary("sign", _sign_arrays, lambda g, _input, _out: no_gradient(g), promote="arith",
              doc="-1, 0 or 1. (*S) -> (*S). Its gradient is zero.")  # fmt: skip
 
 
@@ -290,13 +331,31 @@ _sgn_complex = op("sgn", _sgn,
     lambda g, input, out: (g - real(g * conj(out)) * out) / where_one(abs(input)), holomorphic=False)  # fmt: skip
 
 
-@twin(_sgn)
-def _sgn_twin(input):
-    return _sgn_complex(input) if input.dtype.is_complex else sign(input)
+_sgn_real = op("sgn_real", _sgn, lambda g, _input, _out: no_gradient(g), promote="arith", node="SgnBackward0")
 
 
-sgn = face(_sgn_twin, name="sgn", inplace=True)
-positive = unary("positive", np.positive, lambda g, _input, _out: g, promote="arith", doc="input itself.")
+
+
+@public(inplace=True)
+def sgn(input, *, out=None):
+    """The sign of real numbers; complex numbers divided by their modulus (0 at 0). Differentiable."""
+    result = _sgn_complex(input) if input.dtype.is_complex else _sgn_real(input)
+    return result if out is None else write_out(out, result)
+
+
+sgn.arrays = _sgn
+
+
+
+@public()
+def positive(input):
+    """The input itself. RuntimeError for bool tensors."""
+    if input.dtype is dtypes.bool_:
+        raise RuntimeError("The `+` operator, on a bool tensor is not supported.")
+    return input
+
+
+
 square = unary("square", lambda x: np.multiply(x, x) if x.dtype != bool else x.astype(np.int64), lambda g, input, _out: g * (2 * input), promote="arith", node="PowBackward0",
                doc="input ** 2. (*S) -> (*S). Differentiable.")  # fmt: skip
 sqrt = unary("sqrt", np.sqrt, lambda g, _input, out: g / (2 * out), doc="The square root. (*S) -> (*S). Differentiable.")
@@ -315,7 +374,7 @@ log2 = unary("log2", np.log2, lambda g, input, _out: g / (input * 0.693147180559
              doc="The logarithm to base 2. Differentiable.")  # fmt: skip
 log10 = unary("log10", np.log10, lambda g, input, _out: g / (input * 2.3025850929940456),
               doc="The logarithm to base 10. Differentiable.")  # fmt: skip
-log1p = unary("log1p", np.log1p, lambda g, input, _out: g / (input + 1), doc="log(1 + input), exact near 0. Differentiable.")
+log1p = unary("log1p", np.log1p, lambda g, input, _out: g / (input + 1), node="Log1PBackward0", doc="log(1 + input), exact near 0. Differentiable.")
 
 # Trigonometry
 
@@ -342,6 +401,9 @@ def atan2(input, other, *, out=None):
     """The angle of the point (other, input), in radians. Differentiable in both."""
     if not (isinstance(input, Tensor) and isinstance(other, Tensor)):
         raise not_tensor("atan2", input=input, other=other)
+    for x in (input, other):
+        if x.dtype.is_complex:
+            raise not_implemented("atan2_cpu", x)
     return _atan2(input, other, out)
 
 
@@ -352,8 +414,9 @@ for _name, _function in (("arcsin", asin), ("arccos", acos), ("arctan", atan)):
 def _sigmoid(x):
     if x.dtype.kind == "c":
         return 1 / (1 + np.exp(-x))
-    z = np.exp(-np.abs(x))
-    return np.where(x >= 0, 1 / (1 + z), z / (1 + z)).astype(x.dtype, copy=False)
+    y = np.exp(-x)
+    y += 1
+    return np.reciprocal(y)
 
 
 sigmoid = unary("sigmoid", _sigmoid, lambda g, _input, out: g * (out * (1 - out)),
@@ -364,6 +427,8 @@ sigmoid = unary("sigmoid", _sigmoid, lambda g, _input, out: g * (out * (1 - out)
 
 def _no_complex(name, ufunc):
     def arrays(x):
+        if x.dtype == bool:
+            raise NotImplementedError(f"\"{name}_vml_cpu\" not implemented for 'Bool'")
         if x.dtype.kind == "c":
             raise NotImplementedError(f"{name} is not supported for complex inputs")
         return ufunc(x)
@@ -371,14 +436,16 @@ def _no_complex(name, ufunc):
     return arrays
 
 
-ceil = unary("ceil", _no_complex("ceil", np.ceil), lambda g, _input, _out: g * 0, promote="arith", doc="Rounds up. Its gradient is zero.")
-floor = unary("floor", _no_complex("floor", np.floor), lambda g, _input, _out: g * 0, promote="arith", doc="Rounds down. Its gradient is zero.")
-trunc = unary("trunc", _no_complex("trunc", np.trunc), lambda g, _input, _out: g * 0, promote="arith", doc="Rounds to zero. Gradient zero.")
+ceil = unary("ceil", _no_complex("ceil", np.ceil), lambda g, _input, _out: no_gradient(g), promote="arith", doc="Rounds up. Its gradient is zero.")
+floor = unary("floor", _no_complex("floor", np.floor), lambda g, _input, _out: no_gradient(g), promote="arith", doc="Rounds down. Its gradient is zero.")
+trunc = unary("trunc", _no_complex("trunc", np.trunc), lambda g, _input, _out: no_gradient(g), promote="arith", doc="Rounds to zero. Gradient zero.")
 face(trunc, name="fix", inplace=True)
 frac = unary("frac", lambda x: x - np.trunc(x), lambda g, _input, _out: g, promote="arith", doc="input - trunc(input).")
 
 
 def _round_arrays(x, decimals):
+    if x.dtype.kind in "bc":
+        raise NotImplementedError(f"\"round_vml_cpu\" not implemented for '{_scalar_type(x)}'")
     if x.dtype.kind in "iu":
         return x.copy()
     if not decimals:
@@ -387,20 +454,24 @@ def _round_arrays(x, decimals):
     return np.rint(x * scale) / scale if decimals > 0 else np.rint(x / scale) * scale
 
 
-_round = op("round", _round_arrays, lambda g, _input, _out, _decimals: g * 0, promote="arith")
+_round = op("round", _round_arrays, lambda g, _input, _out, _decimals: no_gradient(g), promote="arith")
+_round_decimals = op("round_decimals", _round_arrays, lambda g, _input, _out, _decimals: no_gradient(g), promote="arith",
+                     node="RoundBackward1")  # fmt: skip
 
 
 @public(inplace=True)
-def round(input, *, decimals=0):
+def round(input, *, decimals=0, out=None):
     """Rounds half to even, to `decimals` places. Its gradient is zero."""
-    return _round(input, decimals)
+    result = _round_decimals(input, decimals) if decimals else _round(input, 0)
+    return result if out is None else write_out(out, result)
 
 # Combinations
 
 
 def _lerp_arrays(a, b, weight):
     # From the nearer end, so that the ends are met exactly.
-    return np.where(np.abs(weight) < 0.5, a + weight * (b - a), b - (b - a) * (1 - weight)).astype(a.dtype, copy=False)
+    near = a + weight * (b - a)
+    return np.asarray(np.where(np.abs(weight) < 0.5, near, b - (b - a) * (1 - weight)), a.dtype)
 
 
 _lerp = op("lerp", _lerp_arrays,
@@ -408,9 +479,9 @@ _lerp = op("lerp", _lerp_arrays,
     lambda g, _input, _end, _out, weight: g * weight,
     promote="arith", node="LerpBackward0")  # fmt: skip
 _lerp_tensor = op("lerp_tensor", _lerp_arrays,
-    lambda g, input_shape, _end, weight, _out: sum_to_size(g * (1 - conj(weight)), input_shape),
-    lambda g, _input, end_shape, weight, _out: sum_to_size(g * conj(weight), end_shape),
-    lambda g, input, end, weight_shape, _out: sum_to_size(g * conj(end - input), weight_shape),
+    lambda g, input_shape, _end, weight, _out: sum_to_size_(g * (1 - conj(weight)), input_shape),
+    lambda g, _input, end_shape, weight, _out: sum_to_size_(g * conj(weight), end_shape),
+    lambda g, input, end, weight_shape, _out: sum_to_size_(g * conj(end - input), weight_shape),
     node="LerpBackward1", holomorphic=False)  # fmt: skip
 
 
@@ -471,9 +542,9 @@ logaddexp2 = binary("logaddexp2", np.logaddexp2,
     lambda g, _input, other, out: g * exp2(other - out),
     inplace=False, doc="log2(2^input + 2^other) without overflow. Differentiable in both.")  # fmt: skip
 deg2rad = unary("deg2rad", lambda x: x * x.dtype.type(0.017453292519943295), lambda g, _input, _out: g * 0.017453292519943295,
-                doc="Degrees as radians. Differentiable.")  # fmt: skip
+                node="Deg2RadBackward0", doc="Degrees as radians. Differentiable.")  # fmt: skip
 rad2deg = unary("rad2deg", lambda x: x * x.dtype.type(57.29577951308232), lambda g, _input, _out: g * 57.29577951308232,
-                doc="Radians as degrees. Differentiable.")  # fmt: skip
+                node="Rad2DegBackward0", doc="Radians as degrees. Differentiable.")  # fmt: skip
 
 
 @public(inplace=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from .. import dtypes, random, views
-from ..creation import _finish, _shape
+from ..creation import _finish, _shape, no_gradient
 from ..op import inplace, op, public, write_out
 from ..tensor import Tensor
 from .cast import to
@@ -95,9 +95,9 @@ def randperm(n, *, generator=None, out=None, dtype=None, layout=None, device=Non
 
 
 _bernoulli = op("bernoulli", lambda x, p, generator: _bernoulli_arrays(x, p, generator),
-    lambda g, _input, _out, _p, _generator: g * 0)  # fmt: skip
+    lambda g, _input, _out, _p, _generator: no_gradient(g))  # fmt: skip
 _normal = op("normal", lambda x, mean, std, generator: random.normal(x.shape, x.dtype, mean, std, generator=generator),
-    lambda g, _input, _out, _mean, _std, _generator: g * 0)  # fmt: skip
+    lambda g, _input, _out, _mean, _std, _generator: no_gradient(g))  # fmt: skip
 
 
 def _bernoulli_arrays(x, p, generator):

@@ -15,7 +15,7 @@ from .check import invalid_combination, not_implemented, not_tensor
 from .choose import masked_fill, maximum, minimum, where_zero
 from .logic import isnan
 from .pointwise import exp
-from .shape import expand, flatten, reshape, unsqueeze
+from .shape import expand, reshape, unsqueeze
 
 
 def dims_of(dim, ndim, *, empty_is_all=True):
@@ -85,8 +85,7 @@ _sum_dims = op("sum_dims", _sum_arrays, lambda g, input_shape, _out, dims, _keep
 
 def _mean_arrays(x, dims, keepdim):
     count = _count(x.shape, dims)
-    with np.errstate(all="ignore"):
-        return np.true_divide(_sum_arrays(x, dims, keepdim), x.real.dtype.type(count))
+    return np.true_divide(_sum_arrays(x, dims, keepdim), x.real.dtype.type(count))
 
 
 _mean_all = op("mean_all", lambda x, dims, keepdim: np.true_divide(_total(x, dims, keepdim), x.real.dtype.type(x.size)),
@@ -142,28 +141,27 @@ mean.arrays = lambda x, dim=None, keepdim=False: np.mean(x, dim, keepdims=keepdi
 
 
 @public()
-def nansum(input, dim=None, keepdim=False, *, dtype=None):
+def nansum(input, dim=None, keepdim=False, *, dtype=None, out=None):
     """The sum in which NaN counts as zero. Differentiable."""
-    return sum(masked_fill(input, isnan(input), 0), dim, keepdim, dtype=dtype)
+    return sum(masked_fill(input, isnan(input), 0), dim, keepdim, dtype=dtype, out=out)
 
 
 @public()
-def nanmean(input, dim=None, keepdim=False, *, dtype=None):
+def nanmean(input, dim=None, keepdim=False, *, dtype=None, out=None):
     """The mean of the elements that aren't NaN. Differentiable."""
     total = nansum(input, dim, keepdim, dtype=dtype)
-    return total / to(sum(~isnan(input), dim, keepdim), total.dtype)
+    result = total / to(sum(~isnan(input), dim, keepdim), total.dtype)
+    return result if out is None else write_out(out, result)
 
 
 # Variance
 
 
 def _var_arrays(x, dims, correction, keepdim):
-    with np.errstate(all="ignore"):
-        mean = _mean_arrays(x, dims, True)
-        centred = x - mean
-        squares = centred.real**2 + centred.imag**2 if x.dtype.kind == "c" else centred * centred
-        left = builtins.max(_count(x.shape, dims) - correction, 0)
-        return np.true_divide(_sum_arrays(squares, dims, keepdim), squares.dtype.type(left))
+    centred = x - _mean_arrays(x, dims, True)
+    squares = centred.real**2 + centred.imag**2 if x.dtype.kind == "c" else centred * centred
+    left = builtins.max(_count(x.shape, dims) - correction, 0)
+    return np.true_divide(_sum_arrays(squares, dims, keepdim), squares.dtype.type(left))
 
 
 _var = op("var", _var_arrays,
@@ -247,8 +245,8 @@ def _without(shape, dim):
 _prod = op("prod_dim", lambda x, dim, keepdim: np.multiply.reduce(x, dim, x.dtype, keepdims=keepdim),
     lambda g, input, _out, dim, _keepdim: spread(g, input.shape, (dim,)) * _others(input, dim),
     node="ProdBackward1")  # fmt: skip
-_prod_all = op("prod", lambda x: np.multiply.reduce(x, 0, x.dtype),
-    lambda g, input, _out: spread(g, input.shape, (0,)) * _others(input, 0), node="ProdBackward0")  # fmt: skip
+_prod_all = op("prod", lambda x: np.multiply.reduce(x, None, x.dtype),
+    lambda g, input, _out: g * reshape(_others(reshape(input, (-1,)), 0), input.shape), node="ProdBackward0")  # fmt: skip
 
 
 @public()
@@ -259,10 +257,10 @@ def prod(input, dim=None, keepdim=False, *, dtype=None, out=None):
     if dtype is not None:
         input = to(input, dtype)
     if dim is None:
-        result = _prod_all(flatten(input) if input.array.ndim != 1 else input)
+        result = _prod_all(input)
     elif not input.array.ndim:
         dimension(dim, 0)
-        result = reshape(_prod_all(reshape(input, 1)), ())
+        result = _prod_all(input)
     else:
         result = _prod(input, dimension(dim, input.array.ndim), keepdim)
     return result if out is None else write_out(out, result)
@@ -305,20 +303,9 @@ def pick(g, indices, dim):
     return g.gather(dim, indices)
 
 
-def _first_extreme(f, x, dim):
-    """argmax/argmin in which NaN wins, as in PyTorch."""
-    if x.dtype.kind in "fV" and np.isnan(x).any():
-        nan = np.isnan(x)
-        has = nan.any(dim, keepdims=True)
-        return np.where(has, np.expand_dims(nan.argmax(dim), dim), np.expand_dims(f(x, dim), dim))
-    return np.expand_dims(f(x, dim), dim)
-
-
-def _extreme_arrays(f):
-    def arrays(x, dim, keepdim):
-        indices = _first_extreme(f, x, dim)
-        values = np.take_along_axis(x, indices, dim)
-        return (values, indices) if keepdim else (values.squeeze(dim), indices.squeeze(dim))
+def _extreme_arrays(ufunc, arg):
+    def arrays(x, dim, keepdim):  # NaN wins in both, and of equal elements the first
+        return ufunc.reduce(x, dim, None, None, keepdim), arg(x, dim, None, keepdims=keepdim)
 
     return arrays
 
@@ -331,13 +318,14 @@ def picked(g, input_shape, out, dim, keepdim):
     return _put(g if keepdim else unsqueeze(g, dim), input_shape, indices if keepdim else unsqueeze(indices, dim), dim)
 
 
-def _extreme(name, f):
-    return op(f"{name}_dim", _extreme_arrays(f),
+def _extreme(name, ufunc, arg):
+    return op(f"{name}_dim", _extreme_arrays(ufunc, arg),
         lambda g, input_shape, out, dim, keepdim: picked(g, input_shape, out, dim, keepdim),
         nondifferentiable=(1,), promote="keep", node=f"{name.capitalize()}Backward0")  # fmt: skip
 
 
-_max_dim, _min_dim = _extreme("max", np.argmax), _extreme("min", np.argmin)
+_max_dim = _extreme("max", np.maximum, np.ndarray.argmax)
+_min_dim = _extreme("min", np.minimum, np.ndarray.argmin)
 
 
 @twin(lambda g, x, out, dims: _evenly_arrays(g, x, out, dims))
@@ -429,7 +417,7 @@ def aminmax(input, *, dim=None, keepdim=False):
     return namedtuple("aminmax", ["min", "max"])(amin(input, dims, keepdim), amax(input, dims, keepdim))
 
 
-def _arg_face(name, f):
+def _arg_face(name, arg):
     def function(input, dim=None, keepdim=False, *, out=None):
         x = input.array
         if x.dtype.kind in "bc":
@@ -440,19 +428,17 @@ def _arg_face(name, f):
                              else f"{name}(): Expected reduction dim {dim} to have non-zero size.")  # fmt: skip
         if dim is None or not x.ndim:
             dimension(dim or 0, x.ndim)
-            indices = np.asarray(_first_extreme(f, x.reshape(-1), 0)).reshape((1,) * x.ndim if keepdim else ())
+            indices = np.asarray(arg(x.reshape(-1))).reshape((1,) * x.ndim if keepdim else ())
         else:
-            d = dimension(dim, x.ndim)
-            indices = _first_extreme(f, x, d)
-            indices = indices if keepdim else indices.squeeze(d)
-        result = Tensor._from(indices)
+            indices = arg(x, dimension(dim, x.ndim), None, keepdims=keepdim)
+        result = Tensor._from(np.asarray(indices))
         return result if out is None else write_out(out, result)
 
     function.__doc__ = f"The index of the first {name[3:]}imum along `dim` (of the flat tensor if None): int64, no gradient."
     return face(function, name=name)
 
 
-argmax, argmin = _arg_face("argmax", np.argmax), _arg_face("argmin", np.argmin)
+argmax, argmin = _arg_face("argmax", np.ndarray.argmax), _arg_face("argmin", np.ndarray.argmin)
 
 
 def _logic_face(name, ufunc):
@@ -528,7 +514,7 @@ def _softmax_face(name, primitive, module):
             dim = 0 if input.array.ndim in (0, 1, 3) else 1
         if dtype is not None:
             input = to(input, dtype)
-        if input.array.dtype.kind in "biu":
+        if input.array.dtype.kind in "biuc":
             raise not_implemented(f"{name}_lastdim_kernel_impl", input)
         d = dimension(dim, input.array.ndim)
         result = primitive(input, d) if input.array.ndim else reshape(primitive(reshape(input, 1), 0), ())

@@ -85,6 +85,12 @@ def view(input, *shape):
 
     (*S) -> shape, in which one size may be -1.
     """
+    known = _plain_shape(shape)
+    if known and input.array.flags.c_contiguous:
+        try:
+            return _view(input, known)
+        except (ValueError, TypeError):  # a shape that doesn't fit: said below
+            pass
     if len(shape) == 1 and isinstance(shape[0], dtypes.dtype):
         return _view_dtype(input, shape[0]) if shape[0] is not input.dtype else alias(input)
     if not shape:
@@ -101,6 +107,12 @@ def view(input, *shape):
 @public()
 def reshape(input, *shape):
     """The tensor with another shape: a view where possible, else a copy. (*S) -> shape; one size may be -1."""
+    known = _plain_shape(shape)
+    if known is not None and input.array.flags.c_contiguous:
+        try:
+            return _view(input, known)
+        except (ValueError, TypeError):  # a shape that doesn't fit: said below
+            pass
     try:
         shape = _infer(sizes(shape, "reshape"), input.array.size)
     except TypeError:
@@ -109,6 +121,16 @@ def reshape(input, *shape):
     if input.array.flags.c_contiguous or _strided_view(input.array, shape) is not None:
         return _view(input, shape)
     return _unsafe_view(clone(input, memory_format=dtypes.contiguous_format), shape)
+
+
+def _plain_shape(shape):
+    """The shape, if it is one of ints above -2 (NumPy takes any negative number for "whatever fits")."""
+    if len(shape) == 1 and shape[0].__class__ in (tuple, list, Size):
+        shape = tuple(shape[0])
+    for n in shape:
+        if n.__class__ is not int or n < -1:
+            return None
+    return shape
 
 
 reshape.arrays = lambda x, *shape: np.reshape(x, shape[0] if len(shape) == 1 else shape)
@@ -279,13 +301,13 @@ face(_adjoint, name="adjoint")
 
 # Adding and removing dimensions
 
-_squeeze = op("squeeze", lambda x, dims: np.squeeze(x, dims),
+_squeeze = op("squeeze", lambda x, dims: x.squeeze(dims),
     lambda g, input_shape, _out, _dims: reshape(g, input_shape), view=True, node="SqueezeBackward0")  # fmt: skip
-_squeeze_dim = op("squeeze_dim", lambda x, dims: np.squeeze(x, dims),
+_squeeze_dim = op("squeeze_dim", lambda x, dims: x.squeeze(dims),
     lambda g, input_shape, _out, _dims: reshape(g, input_shape), view=True, node="SqueezeBackward1")  # fmt: skip
-_squeeze_dims = op("squeeze_dims", lambda x, dims: np.squeeze(x, dims),
+_squeeze_dims = op("squeeze_dims", lambda x, dims: x.squeeze(dims),
     lambda g, input_shape, _out, _dims: reshape(g, input_shape), view=True, node="SqueezeBackward2")  # fmt: skip
-_unsqueeze = op("unsqueeze", lambda x, dim: np.expand_dims(x, dim),
+_unsqueeze = op("unsqueeze", lambda x, dim: x[(slice(None),) * dim + (None,)],
     lambda g, input_shape, _out, _dim: reshape(g, input_shape), view=True)  # fmt: skip
 
 
@@ -320,6 +342,7 @@ def _inplace_view(function, name):
     def method(self, *args):
         result = function(Tensor._from(self.array), *args)
         views.check_writable(self)
+        views.bump(self)
         if self.node is not None and modes.grad:
             self.node = function(self, *args).node
         self.array = result.array
@@ -535,9 +558,15 @@ strided_set = op("strided_set", _strided_set,
                     root_shape, root_strides, shape, strides, offset),
     lambda g, _input, _part, _out, root_shape, root_strides, shape, strides, offset:
         strided_get(g, root_shape, root_strides, shape, strides, offset))  # fmt: skip
+def _shifted(x, offset):
+    """A view of the element `offset` places after x's first one in memory."""
+    step = x.itemsize if offset > 0 else -x.itemsize
+    return _strides(x, (builtins.abs(offset) + 1,), (step,))[-1:]
+
+
 _as_strided = op("as_strided",
     lambda x, _root_shape, _root_strides, shape, strides, offset:
-        _strides(x[...].reshape(-1)[offset:] if offset else x, shape, [s * x.itemsize for s in strides]),
+        _strides(_shifted(x, offset) if offset else x, shape, [s * x.itemsize for s in strides]),
     lambda g, _input, _out, root_shape, root_strides, shape, strides, offset:
         strided_put(g, root_shape, root_strides, shape, strides, offset),
     view=True)  # fmt: skip

@@ -216,7 +216,7 @@ def logcumsumexp(input, dim, *, out=None):
 
 
 @public()
-def diff(input, n=1, dim=-1, prepend=None, append=None):
+def diff(input, n=1, dim=-1, prepend=None, append=None, *, out=None):
     """The n-th differences of neighbours along `dim`. Differentiable."""
     if not input.array.ndim:
         raise RuntimeError("diff expects input to be at least one-dimensional")
@@ -231,4 +231,4 @@ def diff(input, n=1, dim=-1, prepend=None, append=None):
         size = result.array.shape[d]
         late, early = narrow(result, d, 1, size - 1), narrow(result, d, 0, size - 1)
         result = logical_xor(late, early) if result.dtype is dtypes.bool_ else late - early
-    return result
+    return result if out is None else write_out(out, result)

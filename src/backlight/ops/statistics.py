@@ -12,13 +12,17 @@ from .cast import conj, to
 from .choose import clamp
 from .linalg import matmul
 from .pointwise import lerp, sqrt
-from .reduce import Pair, _scalar_pick, mean, picked, sum
+from .reduce import Pair, _scalar_pick, evenly, mean, picked, sum
 from .shape import flatten, movedim, reshape, squeeze, transpose, unsqueeze
 from .sort import _order, sort
 
 _median = op("median_dim", lambda x, dim, keepdim: _median_arrays(x, dim, keepdim),
     lambda g, input_shape, out, dim, keepdim: picked(g, input_shape, out, dim, keepdim),
     nondifferentiable=(1,), promote="keep", node="MedianBackward1")  # fmt: skip
+
+
+_median_all = op("median", lambda x: _median_arrays(x.reshape(-1), 0, False)[0],
+    lambda g, input, out: evenly(g, input, out, tuple(range(len(input.shape)))))  # fmt: skip
 
 
 def _median_arrays(x, dim, keepdim):
@@ -36,7 +40,7 @@ def _median_arrays(x, dim, keepdim):
 def median(input, dim=None, keepdim=False):
     """The lower median of all elements, or (values, indices) along `dim`. Differentiable."""
     if dim is None:
-        return _median(flatten(input) if input.array.ndim != 1 else input, 0, False)[0]
+        return _median_all(input)
     if not input.array.ndim:
         return Pair["median"](*_scalar_pick(input))
     return Pair["median"](*_median(input, dimension(dim, input.array.ndim), keepdim))
