@@ -119,7 +119,7 @@ def definition(name: str, function, method=False) -> str:
 def tensor_stub() -> str:
     lines = []
     for name, value in vars(tensor.Tensor).items():
-        if name in ("__module__", "__doc__", "__slots__", "__dict__", "__weakref__", "__new__", "__hash__"):
+        if name in ("__module__", "__doc__", "__slots__", "__dict__", "__weakref__", "__new__", "__hash__", "__annotations__"):
             continue
         if isinstance(value, property):
             annotation = ATTRIBUTES.get(name) or (returns(name, value.fget) if value.fget else "Any")

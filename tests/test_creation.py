@@ -14,7 +14,20 @@ import torch
 import backlight
 
 BOTH = (torch, backlight)
-KINDS = ("bool", "uint8", "int8", "int16", "int32", "int64", "float16", "bfloat16", "float32", "float64", "complex64", "complex128")
+KINDS = (
+    "bool",
+    "uint8",
+    "int8",
+    "int16",
+    "int32",
+    "int64",
+    "float16",
+    "bfloat16",
+    "float32",
+    "float64",
+    "complex64",
+    "complex128",
+)
 
 MADE = """
 torch.tensor(1)|torch.tensor(1.5)|torch.tensor(True)|torch.tensor(2j)|torch.tensor([])|torch.tensor([[]])|torch.tensor([1, 2])
@@ -71,7 +84,14 @@ def test_made(expression):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_filled_types(kind):
-    for make in ("zeros(2, 3", "ones(2", "full((2,), 1", "arange(3" if kind != "bool" else "eye(2", "eye(2", "tensor([0, 1, 1]"):
+    for make in (
+        "zeros(2, 3",
+        "ones(2",
+        "full((2,), 1",
+        "arange(3" if kind != "bool" else "eye(2",
+        "eye(2",
+        "tensor([0, 1, 1]",
+    ):
         results = []
         for P in BOTH:
             try:
@@ -85,7 +105,15 @@ def test_default_dtype():
     for P in BOTH:
         P.set_default_dtype(P.float64)
         try:
-            made = [P.tensor(1.5), P.zeros(1), P.arange(1.0), P.tensor(1) / 2, P.tensor(1) + 1.5, P.tensor(2j), P.linspace(0, 1, 2)]
+            made = [
+                P.tensor(1.5),
+                P.zeros(1),
+                P.arange(1.0),
+                P.tensor(1) / 2,
+                P.tensor(1) + 1.5,
+                P.tensor(2j),
+                P.linspace(0, 1, 2),
+            ]
             assert [str(t.dtype) for t in made] == ["torch.float64"] * 5 + ["torch.complex128", "torch.float64"]
         finally:
             P.set_default_dtype(P.float32)
@@ -234,5 +262,7 @@ def test_strides_in_elements(expression):
     results = []
     for P in BOTH:
         y = eval(expression, {"x": P.arange(24.0).reshape(2, 3, 4) if expression != "x.t()" else P.ones(2, 3)})
-        results.append((tuple(y.shape), tuple(y.stride()), y.storage_offset(), y.is_contiguous(), y.contiguous().stride(), y.tolist()))
+        results.append(
+            (tuple(y.shape), tuple(y.stride()), y.storage_offset(), y.is_contiguous(), y.contiguous().stride(), y.tolist())
+        )
     assert results[1] == results[0]

@@ -175,7 +175,9 @@ def test_iteration_and_unpacking():
         assert [int(v) for row in P.arange(4).reshape(2, 2) for v in row] == [0, 1, 2, 3]
 
 
-@pytest.mark.parametrize(("kind", "value"), [*itertools.product(("float32", "int64", "bool", "uint8", "float16"), (1, 0, True, 2.5))])
+@pytest.mark.parametrize(
+    ("kind", "value"), [*itertools.product(("float32", "int64", "bool", "uint8", "float16"), (1, 0, True, 2.5))]
+)
 def test_assigned_numbers_take_the_tensor_type(kind, value):
     results = []
     for P in BOTH:

@@ -1,6 +1,6 @@
 """Every sample input of PyTorch's own op database, through both packages: values, gradients, double gradients.
 
-By default a few samples of each operation in float64; with `pytest --whole` all of them, in all types.
+By default a few samples of each operation in float64 (the core also in complex128); with `pytest --whole` all of them, in all types.
 """
 
 from __future__ import annotations
@@ -253,7 +253,7 @@ def compare(op, function, sample):
 def test_samples(name, kind, whole):
     op = DATABASE[name]
     t = getattr(torch, kind)
-    if not whole and kind != "float64":
+    if not whole and kind != "float64" and not (kind == "complex128" and name in CORE):
         pytest.skip("with --whole")
     if t not in op.supported_dtypes("cpu"):
         pytest.skip(f"PyTorch doesn't support {kind} here")

@@ -59,7 +59,17 @@ TWO = [  # of x and y, which broadcast; all positive
     "F.l1_loss(x, y)", "F.smooth_l1_loss(x, y)", "F.huber_loss(x, y, delta=0.3)", "torch.broadcast_tensors(x, y)",
 ]  # fmt: skip
 # Expressions of a matrix x (3, 4) and what else they name; anything differentiable is differentiated.
-SHAPES = {"x": (3, 4), "w": (4, 4), "v": (4,), "b": (2, 3, 4), "c": (2, 4, 5), "k": (2, 2, 3, 3), "i": (1, 2, 6, 6), "s": (), "e": (0, 4)}
+SHAPES = {
+    "x": (3, 4),
+    "w": (4, 4),
+    "v": (4,),
+    "b": (2, 3, 4),
+    "c": (2, 4, 5),
+    "k": (2, 2, 3, 3),
+    "i": (1, 2, 6, 6),
+    "s": (),
+    "e": (0, 4),
+}
 GENERAL = """
 x.sum()|x.sum(0)|x.sum((0, 1))|x.sum(-1, True)|e.sum()|e.sum(0)|s.sum()|s.sum(0)
 x.mean()|x.mean(0)|x.mean((0, 1), keepdim=True)|b.mean((0, 2))|s.mean()|x.var()|x.var(0)|x.std()|x.std(1, unbiased=False)

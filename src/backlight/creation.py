@@ -405,7 +405,9 @@ def linspace(start, end, steps=None, *, out=None, dtype=None, layout=None, devic
     complex_ends = any(t.category == 3 for t in kinds)
     t = dtype or (dtypes.PYTHON_TYPES[complex] if complex_ends else dtypes.get_default_dtype())
     if complex_ends and t.category < 3:
-        raise RuntimeError(f"torch.linspace(): inferred dtype {dtypes.PYTHON_TYPES[complex]} can't be safely cast to passed dtype {t}")
+        raise RuntimeError(
+            f"torch.linspace(): inferred dtype {dtypes.PYTHON_TYPES[complex]} can't be safely cast to passed dtype {t}"
+        )
     return _finish(_linspace(start, end, steps, t), None, device, requires_grad, out)
 
 
@@ -613,7 +615,9 @@ def _own_attributes(self):
 
 def _reduce_ex(self, _protocol):
     if type(self.node) is not AccumulateGrad and self.node is not None:
-        raise RuntimeError("Only Tensors created explicitly by the user (graph leaves) support the pickle protocol at the moment.")
+        raise RuntimeError(
+            "Only Tensors created explicitly by the user (graph leaves) support the pickle protocol at the moment."
+        )
     return _rebuild, (type(self), self.array, self.requires_grad, _own_attributes(self))
 
 

@@ -6,6 +6,7 @@ from . import (  # noqa: F401
     arrange,
     cast,
     conv,
+    einsum,
     gather,
     index,
     join,

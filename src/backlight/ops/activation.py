@@ -140,7 +140,7 @@ def gelu(input, approximate="none"):
     if approximate not in ("none", "tanh"):
         raise RuntimeError("approximate argument must be either none or tanh.")
     if input.array.dtype.kind not in "fV":
-        raise NotImplementedError(f'"GeluKernelImpl" not implemented for \'{dtypes.scalar_type_name(input.dtype)}\'')
+        raise NotImplementedError(f"\"GeluKernelImpl\" not implemented for '{dtypes.scalar_type_name(input.dtype)}'")
     return (_gelu if approximate == "none" else _gelu_tanh)(input)
 
 
@@ -270,7 +270,9 @@ def softshrink(input, lambd=0.5):
     """input moved towards 0 by lambd, 0 in between. Differentiable."""
     if lambd < 0:
         kind = dtypes.scalar_type_name(input.dtype)
-        raise RuntimeError(f"lambda must be in range [0, {dtypes.finfo(input.dtype).max:g}] for input dtype {kind}, but found {lambd}")
+        raise RuntimeError(
+            f"lambda must be in range [0, {dtypes.finfo(input.dtype).max:g}] for input dtype {kind}, but found {lambd}"
+        )
     return _softshrink(input, lambd)
 
 

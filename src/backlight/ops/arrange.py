@@ -21,7 +21,11 @@ def _diagonal_arrays(x, offset, dim1, dim2):
     if not result.flags.writeable:  # NumPy marks it read-only; it shows the same memory
         step = x.strides[dim1] + x.strides[dim2]
         rest = [i for i in range(x.ndim) if i not in (dim1, dim2)]
-        start = x[(slice(None),) * dim2 + (slice(offset, None),)] if offset > 0 else x[(slice(None),) * dim1 + (slice(-offset, None),)]
+        start = (
+            x[(slice(None),) * dim2 + (slice(offset, None),)]
+            if offset > 0
+            else x[(slice(None),) * dim1 + (slice(-offset, None),)]
+        )
         result = _strides(start, result.shape, [x.strides[i] for i in rest] + [step])
     return result
 
@@ -148,7 +152,9 @@ def pad_by_index(x, pad, mode):
     """Pads by repeating elements of x: "reflect", "replicate" or "circular"."""
     n = x.array.ndim
     if len(pad) // 2 > n - 1:
-        raise NotImplementedError(f"Only 2D, 3D, 4D, 5D padding with non-constant padding are supported for now (mode '{mode}')")
+        raise NotImplementedError(
+            f"Only 2D, 3D, 4D, 5D padding with non-constant padding are supported for now (mode '{mode}')"
+        )
     for i in range(len(pad) // 2):
         dim, (left, right) = n - 1 - i, pad[2 * i : 2 * i + 2]
         if mode == "circular" and (left < 0 or right < 0):
@@ -174,6 +180,7 @@ def pad_by_index(x, pad, mode):
             raise NotImplementedError(f"Unrecognised padding mode {mode}")
         x = _index_select(x, Tensor._from(place), dim)
     return x
+
 
 # Turning, and diagonals of what is flat
 

@@ -190,7 +190,13 @@ _angle = op("angle", lambda x: np.angle(x) if x.dtype.kind == "c" else np.where(
     lambda g, input, _out: angle_gradient(g, input), holomorphic=False)  # fmt: skip
 
 
-@twin(lambda g, x: np.zeros_like(g) if x.dtype.kind != "c" else np.where(x == 0, 0, g * 1j * x / np.where(x == 0, 1, x.real**2 + x.imag**2)))
+@twin(
+    lambda g, x: (
+        np.zeros_like(g)
+        if x.dtype.kind != "c"
+        else np.where(x == 0, 0, g * 1j * x / np.where(x == 0, 1, x.real**2 + x.imag**2))
+    )
+)
 def angle_gradient(g, x):
     """The gradient of the angle: zero for real numbers and at 0."""
     if not x.dtype.is_complex:
@@ -224,7 +230,9 @@ def _as_complex_arrays(x):
     return x.view(np.complex64 if x.dtype == np.float32 else np.complex128)[..., 0]
 
 
-_as_real = op("view_as_real", _as_real_arrays, lambda g, _input, _out: as_complex(g), view=True, promote="keep", holomorphic=False)
+_as_real = op(
+    "view_as_real", _as_real_arrays, lambda g, _input, _out: as_complex(g), view=True, promote="keep", holomorphic=False
+)
 _as_complex = op("view_as_complex", _as_complex_arrays, lambda g, _input, _out: as_real(g), view=True, promote="keep",
                  holomorphic=False)  # fmt: skip
 

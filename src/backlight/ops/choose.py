@@ -141,7 +141,6 @@ def _extreme(name, primitive, input, other, out):
     return primitive(input, other, out)
 
 
-
 @twin(lambda g, a, b: np.where(a == b, g / 2, g))
 def share_ties(g, a, b):
     """Half of g where a equals b."""
@@ -170,7 +169,9 @@ def where(condition, input=None, other=None, *, out=None):
     if not isinstance(condition, Tensor) or input is None or other is None:
         raise invalid_combination("where", *(v for v in (condition, input, other) if v is not None))
     if condition.dtype is not dtypes.bool_ and condition.dtype is not dtypes.uint8:
-        raise RuntimeError(f"where expected condition to be a boolean tensor, but got a tensor with dtype {dtypes.scalar_type_name(condition.dtype)}")
+        raise RuntimeError(
+            f"where expected condition to be a boolean tensor, but got a tensor with dtype {dtypes.scalar_type_name(condition.dtype)}"
+        )
     tensors = [v for v in (input, other) if isinstance(v, Tensor)]
     t = dtypes.promote([v.array for v in tensors], [v for v in (input, other) if not isinstance(v, Tensor)])
     input, other = (to(v, t) if isinstance(v, Tensor) else Tensor._from(np.array(v, t.array_type)) for v in (input, other))
@@ -187,9 +188,10 @@ Tensor.where = lambda self, condition, other: where(condition, self, other)
 
 
 def _masked_fill_arrays(x, mask, value):
-    shape = np.broadcast_shapes(x.shape, mask.shape)
-    out = np.array(np.broadcast_to(x, shape), order="C")
-    out[np.broadcast_to(mask, out.shape)] = value
+    if x.shape != mask.shape:
+        x = np.broadcast_to(x, np.broadcast_shapes(x.shape, mask.shape))
+    out = np.array(x, order="C")
+    np.copyto(out, value, "unsafe", mask)
     return out
 
 
@@ -213,7 +215,12 @@ def sum_all(x):
 @public(inplace=True)
 def masked_fill(input, mask, value):
     """input with `value` (a number or 0-d tensor) where the bool mask holds; shapes broadcast. Differentiable."""
-    if type(value) in (int, float) and input.array.dtype.kind == "f" and mask.array.dtype == bool and mask.array.shape == input.array.shape:
+    if (
+        type(value) in (int, float)
+        and input.array.dtype.kind == "f"
+        and mask.array.dtype == bool
+        and mask.array.shape == input.array.shape
+    ):
         return _masked_fill(input, mask, value)
     if mask.dtype is not dtypes.bool_:
         raise RuntimeError(f"masked_fill_ only supports boolean masks, but got mask with dtype {scalar_name(mask)}")
@@ -223,8 +230,7 @@ def masked_fill(input, mask, value):
     if isinstance(value, Tensor):
         if value.array.ndim:
             raise RuntimeError(
-                "masked_fill_ only supports a 0-dimensional value tensor, but got tensor with "
-                f"{value.array.ndim} dimension(s)."
+                f"masked_fill_ only supports a 0-dimensional value tensor, but got tensor with {value.array.ndim} dimension(s)."
             )
         if value.node is not None:
             return _masked_fill_tensor(input, mask, value)

@@ -15,6 +15,7 @@ from .shape import reshape, squeeze, unsqueeze
 
 functional = {"method": False, "module": "nn.functional"}
 
+
 def per_dimension(value, n, name):
     """An int or a sequence of n ints (or one) as a tuple of n."""
     if isinstance(value, int):
@@ -113,7 +114,9 @@ def conv_plain(x, weight, stride, padding, dilation, groups, sizes):
 def _check_conv(name, n, input, weight, bias, stride, dilation, groups):
     x, w = input.array, weight.array
     if x.ndim not in (n + 1, n + 2):
-        raise RuntimeError(f"Expected {n + 1}D (unbatched) or {n + 2}D (batched) input to {name}, but got input of size: {list(x.shape)}")
+        raise RuntimeError(
+            f"Expected {n + 1}D (unbatched) or {n + 2}D (batched) input to {name}, but got input of size: {list(x.shape)}"
+        )
     if w.ndim != n + 2:
         raise RuntimeError(f"weight should have at least three dimensions, but got weight of size {list(w.shape)}")
     if any(s <= 0 for s in stride):
@@ -127,7 +130,9 @@ def _check_conv(name, n, input, weight, bias, stride, dilation, groups):
     types = [v.dtype for v in (input, weight, bias) if v is not None]
     if len(set(types)) > 1:
         if types[0] is not types[1]:
-            raise RuntimeError(f"expected scalar type {dtypes.scalar_type_name(types[0])} but found {dtypes.scalar_type_name(types[1])}")
+            raise RuntimeError(
+                f"expected scalar type {dtypes.scalar_type_name(types[0])} but found {dtypes.scalar_type_name(types[1])}"
+            )
         raise RuntimeError(f"Input type ({dtypes.scalar_type_name(types[0]).lower()}) and bias type "
                            f"({dtypes.scalar_type_name(types[2]).lower()}) should be the same")  # fmt: skip
 
@@ -213,9 +218,7 @@ def _conv_transpose_face(n):
             result = result + reshape(bias, (-1, *(1,) * n))
         return squeeze(result, 0) if single else result
 
-    function.__doc__ = (
-        f"The transpose of conv{n}d: what its gradient computes. (N, C, *S), (C, O/groups, *K) -> (N, O, *S').\nDifferentiable in all."
-    )
+    function.__doc__ = f"The transpose of conv{n}d: what its gradient computes. (N, C, *S), (C, O/groups, *K) -> (N, O, *S').\nDifferentiable in all."
     public(method=False, name=name)(function)
     return public(name=name, **functional)(function)
 

@@ -266,9 +266,7 @@ def take_along_dim(input, indices, dim=None):
     if dim is None:
         return gather(flatten(input), 0, flatten(indices))
     d = dimension(dim, input.array.ndim)
-    shape = np.broadcast_shapes(
-        _one_at(input.array.shape, d), _one_at(indices.array.shape, d)
-    )
+    shape = np.broadcast_shapes(_one_at(input.array.shape, d), _one_at(indices.array.shape, d))
     full = [*shape]
     full[d] = input.array.shape[d]
     picks = [*shape]
@@ -312,7 +310,9 @@ _masked_scatter = op("masked_scatter", lambda x, source, place: _index_put_array
 def masked_scatter(input, mask, source):
     """A copy of input whose elements where the mask holds come from source, in order. Differentiable in both."""
     if mask.dtype is not dtypes.bool_:
-        raise RuntimeError(f"masked_scatter_ only supports boolean masks, but got mask with dtype {dtypes.scalar_type_name(mask.dtype)}")
+        raise RuntimeError(
+            f"masked_scatter_ only supports boolean masks, but got mask with dtype {dtypes.scalar_type_name(mask.dtype)}"
+        )
     if input.dtype is not source.dtype:
         raise RuntimeError(f"masked_scatter: expected self and source to have same dtypes but got "
                            f"{dtypes.scalar_type_name(input.dtype)} and {dtypes.scalar_type_name(source.dtype)}")  # fmt: skip
@@ -399,7 +399,9 @@ def searchsorted(sorted_sequence, input, *, out_int32=False, right=False, side=N
     if side not in (None, "left", "right"):
         raise RuntimeError(f"torch.searchsorted(): side can only be 'left' or 'right' but got {side}")
     if right and side == "left":
-        raise RuntimeError("torch.searchsorted(): side and right can't be set to opposites, got side of left while right was True")
+        raise RuntimeError(
+            "torch.searchsorted(): side and right can't be set to opposites, got side of left while right was True"
+        )
     side = "right" if right or side == "right" else "left"
     values, edges = input.array if isinstance(input, Tensor) else np.asarray(input), sorted_sequence.array
     if sorter is not None:
@@ -471,5 +473,3 @@ def one_hot(tensor, num_classes=-1):
     out = np.zeros((*index.shape, num_classes), np.int64)
     np.put_along_axis(out, index[..., None], 1, -1)
     return Tensor._from(out)
-
-

@@ -36,7 +36,9 @@ INDEX_TYPES = (dtypes.int64, dtypes.int32, dtypes.uint8, dtypes.bool_)
 
 
 def _parse(index):
-    if isinstance(index, list) and builtins.any(isinstance(i, (Tensor, list, tuple, slice)) or i is None or i is ... for i in index):
+    if isinstance(index, list) and builtins.any(
+        isinstance(i, (Tensor, list, tuple, slice)) or i is None or i is ... for i in index
+    ):
         import warnings
 
         warnings.warn("Using a non-tuple sequence for multidimensional indexing is deprecated; use x[tuple(seq)] instead of x[seq].",

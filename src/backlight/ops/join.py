@@ -267,7 +267,11 @@ def _three(x):
     return unsqueeze(_two(x), -1) if x.array.ndim < 3 else x
 
 
-atleast_1d, atleast_2d, atleast_3d = _at_least("atleast_1d", _one), _at_least("atleast_2d", _two), _at_least("atleast_3d", _three)
+atleast_1d, atleast_2d, atleast_3d = (
+    _at_least("atleast_1d", _one),
+    _at_least("atleast_2d", _two),
+    _at_least("atleast_3d", _three),
+)
 _stacking("hstack", _one, lambda tensors: 0 if tensors[0].array.ndim < 2 else 1)
 _stacking("vstack", _two, 0)
 _stacking("row_stack", _two, 0)
@@ -288,7 +292,9 @@ def tensor_split(input, indices_or_sections, dim=0):
         parts = indices_or_sections
         if parts <= 0:
             raise RuntimeError(f"number of sections must be larger than 0, got {parts}")
-        ends = [(n // parts + 1) * builtins.min(i, n % parts) + n // parts * builtins.max(i - n % parts, 0) for i in range(1, parts)]
+        ends = [
+            (n // parts + 1) * builtins.min(i, n % parts) + n // parts * builtins.max(i - n % parts, 0) for i in range(1, parts)
+        ]
     else:
         ends = [builtins.min(builtins.max(i + n if i < 0 else i, 0), n) for i in indices_or_sections]
     starts = [0, *ends]

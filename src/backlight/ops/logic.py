@@ -133,7 +133,6 @@ def logical_not(input, *, out=None):
 Tensor.logical_not_ = _written(logical_not, "logical_not")
 
 
-
 isnan = _test("isnan", np.isnan, "Whether each element is NaN.")
 isinf = _test("isinf", np.isinf, "Whether each element is infinite.")
 isfinite = _test("isfinite", np.isfinite, "Whether each element is finite.")
@@ -251,6 +250,7 @@ for _name in ("add", "sub", "mul", "pow", "and", "or", "xor", "lshift", "rshift"
 Tensor.__itruediv__ = Tensor.div_
 Tensor.__ifloordiv__ = Tensor.floor_divide_
 Tensor.__imod__ = Tensor.remainder_
+
 
 @public(method=False)
 def isin(elements, test_elements, *, assume_unique=False, invert=False, out=None):

@@ -29,7 +29,9 @@ def _reduction(size_average, reduce, reduction):
         reduce = True if reduce is None else reduce
         size_average = True if size_average is None else size_average
         reduction = "mean" if size_average and reduce else "sum" if reduce else "none"
-        warnings.warn(f"size_average and reduce args will be deprecated, please use reduction='{reduction}' instead.", stacklevel=3)
+        warnings.warn(
+            f"size_average and reduce args will be deprecated, please use reduction='{reduction}' instead.", stacklevel=3
+        )
     return _check_reduction(reduction)
 
 
@@ -82,7 +84,9 @@ def _broadcasts(a, b):
 def _loss_arrays(loss):
     def arrays(x, target, reduction, parameter):
         values = loss(x - target, parameter)
-        return values if reduction == "none" else np.add.reduce(values, None) * x.dtype.type(_mean_scale(reduction, values.size))
+        return (
+            values if reduction == "none" else np.add.reduce(values, None) * x.dtype.type(_mean_scale(reduction, values.size))
+        )
 
     return arrays
 
@@ -179,9 +183,6 @@ def _picked(x, target):
 
 
 def _nll_arrays(x, target, weight, reduction, ignore):
-    if weight is None and target.ndim == 1 and x.size and (target != ignore).all():  # the usual case, in few steps
-        loss = -x[np.arange(len(target)), target]
-        return loss if reduction == "none" else np.add.reduce(loss) / x.dtype.type(1 if reduction == "sum" else len(target))
     valid = target != ignore
     safe = np.where(valid, target, 0)
     w = np.ones(target.shape, x.dtype) if weight is None else weight[safe]
@@ -199,9 +200,6 @@ def _nll_gradient_arrays(g, shape, target, weight, reduction, ignore):
     if not out.size:
         return out
     valid = target != ignore
-    if weight is None and target.ndim == 1 and valid.all():
-        out[np.arange(len(target)), target] = -g / g.dtype.type(len(target)) if reduction == "mean" else -g
-        return out
     safe = np.where(valid, target, 0)
     w = valid.astype(g.dtype) if weight is None else weight[safe] * valid
     w = w.astype(g.dtype, copy=False)
@@ -299,7 +297,9 @@ def nll_loss(input, target, weight=None, size_average=None, ignore_index=-100, r
 
 
 @public(**functional)
-def cross_entropy(input, target, weight=None, size_average=None, ignore_index=-100, reduce=None, reduction="mean", label_smoothing=0.0):
+def cross_entropy(
+    input, target, weight=None, size_average=None, ignore_index=-100, reduce=None, reduction="mean", label_smoothing=0.0
+):
     """nll_loss of log_softmax(input). target: class indices (N, *) or probabilities (N, C, *). Differentiable.
 
     >>> import backlight as torch
@@ -334,7 +334,9 @@ def cross_entropy(input, target, weight=None, size_average=None, ignore_index=-1
             smooth = sum(smooth) / float((~ignored.array).sum())
         else:
             safe = np.where(ignored.array, 0, target.array)
-            smooth = sum(smooth) / sum(masked_fill(reshape(_index_select(weight, Tensor._from(safe.reshape(-1)), 0), safe.shape), ignored, 0))
+            smooth = sum(smooth) / sum(
+                masked_fill(reshape(_index_select(weight, Tensor._from(safe.reshape(-1)), 0), safe.shape), ignored, 0)
+            )
     elif reduction == "sum":
         smooth = sum(smooth)
     return (1 - label_smoothing) * hard + label_smoothing / classes * smooth
@@ -386,7 +388,9 @@ def binary_cross_entropy(input, target, weight=None, size_average=None, reduce=N
     if input.array.size and (input.array.min() < 0 or input.array.max() > 1):
         raise RuntimeError("all elements of input should be between 0 and 1")
     if input.dtype is not target.dtype:
-        raise RuntimeError(f"Found dtype {dtypes.scalar_type_name(target.dtype)} but expected {dtypes.scalar_type_name(input.dtype)}")
+        raise RuntimeError(
+            f"Found dtype {dtypes.scalar_type_name(target.dtype)} but expected {dtypes.scalar_type_name(input.dtype)}"
+        )
     loss = _bce(input, target)
     return _reduced(loss if weight is None else loss * weight, reduction)
 
@@ -398,7 +402,9 @@ _bce_logits = op("binary_cross_entropy_with_logits",
 
 
 @public(**functional)
-def binary_cross_entropy_with_logits(input, target, weight=None, size_average=None, reduce=None, reduction="mean", pos_weight=None):
+def binary_cross_entropy_with_logits(
+    input, target, weight=None, size_average=None, reduce=None, reduction="mean", pos_weight=None
+):
     """binary_cross_entropy of sigmoid(input), without overflow. Differentiable in both."""
     reduction = _reduction(size_average, reduce, reduction)
     if input.array.shape != target.array.shape:
@@ -497,7 +503,9 @@ def pairwise_distance(x1, x2, p=2.0, eps=1e-6, keepdim=False):
 
 
 @public(**functional)
-def triplet_margin_loss(anchor, positive, negative, margin=1.0, p=2, eps=1e-6, swap=False, size_average=None, reduce=None, reduction="mean"):
+def triplet_margin_loss(
+    anchor, positive, negative, margin=1.0, p=2, eps=1e-6, swap=False, size_average=None, reduce=None, reduction="mean"
+):
     """max(0, d(anchor, positive) - d(anchor, negative) + margin). Differentiable."""
     reduction = _reduction(size_average, reduce, reduction)
     near, far = pairwise_distance(anchor, positive, p, eps), pairwise_distance(anchor, negative, p, eps)

@@ -12,7 +12,8 @@ from ..tensor import Tensor
 from ..views import bump
 from .activation import functional, write_if
 from .choose import masked_fill
-from .linalg import einsum, matmul
+from .einsum import einsum
+from .linalg import matmul
 from .reduce import softmax
 from .shape import transpose
 
@@ -143,7 +144,9 @@ def embedding(input, weight, padding_idx=None, max_norm=None, norm_type=2.0, sca
         bump(weight)
     if scale_grad_by_freq:
         _values, inverse, counts = np.unique(index, return_inverse=True, return_counts=True)
-        return _scaled_embedding(weight, input, Tensor._from((1 / counts[inverse.reshape(index.shape)]).astype(weight.array.dtype)))
+        return _scaled_embedding(
+            weight, input, Tensor._from((1 / counts[inverse.reshape(index.shape)]).astype(weight.array.dtype))
+        )
     return _embedding(weight, input, -1 if padding_idx is None else padding_idx)
 
 
@@ -157,7 +160,9 @@ def bilinear(input1, input2, weight, bias=None):
     """x1 @ W[k] @ x2 for every output k. (*, I), (*, J), (O, I, J) -> (*, O). Differentiable in all."""
     for i, (x, n) in enumerate(((input1, weight.array.shape[1]), (input2, weight.array.shape[2])), 1):
         if x.array.shape[-1] != n:
-            raise RuntimeError(f"bilinear(): input{i} size does not match weight size: got {x.array.shape[-1]} but expected {n}")
+            raise RuntimeError(
+                f"bilinear(): input{i} size does not match weight size: got {x.array.shape[-1]} but expected {n}"
+            )
     result = einsum("...i,oij,...j->...o", input1, weight, input2)
     return result if bias is None else result + bias
 
@@ -166,7 +171,9 @@ def bilinear(input1, input2, weight, bias=None):
 
 
 @public(**functional)
-def scaled_dot_product_attention(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, enable_gqa=False):
+def scaled_dot_product_attention(
+    query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, enable_gqa=False
+):
     """softmax(query @ key^T * scale + mask) @ value. (..., L, E), (..., S, E), (..., S, V) -> (..., L, V). Differentiable.
 
     attn_mask: bool (True: attend) or additive; is_causal: position i attends to j <= i (Vaswani et al. 2017).

@@ -28,6 +28,7 @@ _add = binary("add", np.add,
     lambda g, _input, _other, _out: g,
     public=False)  # fmt: skip
 
+
 def _check_subtract(a, b):
     kinds = [x.dtype is dtypes.bool_ if isinstance(x, Tensor) else isinstance(x, bool) for x in (a, b)]
     if all(kinds):
@@ -113,8 +114,6 @@ def not_differentiable(name):
     raise RuntimeError(f"derivative for aten::{name} is not implemented")
 
 
-
-
 def _modulo(f, name, a, b):
     if a.dtype.kind in "cb":
         raise NotImplementedError(f"\"{name}_cpu\" not implemented for '{_scalar_type(a)}'")
@@ -141,7 +140,9 @@ _fmod_tensor = binary("fmod_tensor", lambda a, b: _modulo(np.fmod, "fmod", a, b)
 
 def _with_alpha(function, input, other, alpha, out):
     if dtypes.number_type(alpha) is None:
-        raise TypeError(f"{function.op.name.removesuffix('_alpha')}(): argument 'alpha' must be Number, not {type(alpha).__name__}")
+        raise TypeError(
+            f"{function.op.name.removesuffix('_alpha')}(): argument 'alpha' must be Number, not {type(alpha).__name__}"
+        )
     if isinstance(alpha, bool) and not all(
         (v.dtype if isinstance(v, Tensor) else dtypes.number_type(v)) is dtypes.bool_ for v in (input, other)
     ):
@@ -193,9 +194,7 @@ def div(input, other, *, rounding_mode=None, out=None):
     if rounding_mode is None:
         return _true_divide(input, other, out)
     if rounding_mode not in ("trunc", "floor"):
-        raise RuntimeError(
-            f"div expected rounding_mode to be one of None, 'trunc', or 'floor' but found '{rounding_mode}'"
-        )
+        raise RuntimeError(f"div expected rounding_mode to be one of None, 'trunc', or 'floor' but found '{rounding_mode}'")
     return (_div_trunc if rounding_mode == "trunc" else _div_floor)(input, other, out)
 
 
@@ -240,7 +239,7 @@ def _pow_arrays(a, b):
 
 _pow_tensor = binary("pow_tensor", _pow_arrays,
     lambda g, input, exponent, _out: where_zero(exponent == 0, g * (exponent * input ** (exponent - 1))),
-    lambda g, input, exponent, out: g * where_zero((input == 0) & (exponent >= 0), out * log(input)),
+    lambda g, input, exponent, out: g * where_zero((input == 0) & (real(exponent) >= 0), out * log(input)),
     public=False, node="PowBackward1")  # fmt: skip
 
 
@@ -290,6 +289,7 @@ def pow(input, exponent, *, out=None):
 
 # Signs, squares, roots
 
+
 def _neg_arrays(x):
     if x.dtype == bool:
         raise RuntimeError(
@@ -301,6 +301,8 @@ def _neg_arrays(x):
 
 neg = unary("neg", _neg_arrays, lambda g, _input, _out: -g, promote="arith", doc="-input. (*S) -> (*S). Differentiable.")
 face(neg, name="negative", inplace=True)
+
+
 def _abs_arrays(x):
     if x.dtype == bool:
         raise NotImplementedError("\"abs_cpu\" not implemented for 'Bool'")
@@ -310,9 +312,13 @@ def _abs_arrays(x):
 abs = unary("abs", _abs_arrays, lambda g, input, _out: g * sgn(input), promote="arith", holomorphic=False,
             doc="The absolute value; of complex numbers the modulus. (*S) -> (*S). Differentiable (0 at 0).")  # fmt: skip
 face(abs, name="absolute", inplace=True)
+
+
 def _sign_arrays(x):
     if x.dtype.kind == "c":
-        raise NotImplementedError("Unlike NumPy, torch.sign is not intended to support complex numbers. Please use torch.sgn instead.")
+        raise NotImplementedError(
+            "Unlike NumPy, torch.sign is not intended to support complex numbers. Please use torch.sgn instead."
+        )
     return np.sign(x) if x.dtype != bool else x.copy()
 
 
@@ -334,8 +340,6 @@ _sgn_complex = op("sgn", _sgn,
 _sgn_real = op("sgn_real", _sgn, lambda g, _input, _out: no_gradient(g), promote="arith", node="SgnBackward0")
 
 
-
-
 @public(inplace=True)
 def sgn(input, *, out=None):
     """The sign of real numbers; complex numbers divided by their modulus (0 at 0). Differentiable."""
@@ -346,14 +350,12 @@ def sgn(input, *, out=None):
 sgn.arrays = _sgn
 
 
-
 @public()
 def positive(input):
     """The input itself. RuntimeError for bool tensors."""
     if input.dtype is dtypes.bool_:
         raise RuntimeError("The `+` operator, on a bool tensor is not supported.")
     return input
-
 
 
 square = unary("square", lambda x: np.multiply(x, x) if x.dtype != bool else x.astype(np.int64), lambda g, input, _out: g * (2 * input), promote="arith", node="PowBackward0",
@@ -374,7 +376,13 @@ log2 = unary("log2", np.log2, lambda g, input, _out: g / (input * 0.693147180559
              doc="The logarithm to base 2. Differentiable.")  # fmt: skip
 log10 = unary("log10", np.log10, lambda g, input, _out: g / (input * 2.3025850929940456),
               doc="The logarithm to base 10. Differentiable.")  # fmt: skip
-log1p = unary("log1p", np.log1p, lambda g, input, _out: g / (input + 1), node="Log1PBackward0", doc="log(1 + input), exact near 0. Differentiable.")
+log1p = unary(
+    "log1p",
+    np.log1p,
+    lambda g, input, _out: g / (input + 1),
+    node="Log1PBackward0",
+    doc="log(1 + input), exact near 0. Differentiable.",
+)
 
 # Trigonometry
 
@@ -425,6 +433,7 @@ sigmoid = unary("sigmoid", _sigmoid, lambda g, _input, out: g * (out * (1 - out)
 
 # Rounding: the gradient exists and is zero
 
+
 def _no_complex(name, ufunc):
     def arrays(x):
         if x.dtype == bool:
@@ -436,9 +445,27 @@ def _no_complex(name, ufunc):
     return arrays
 
 
-ceil = unary("ceil", _no_complex("ceil", np.ceil), lambda g, _input, _out: no_gradient(g), promote="arith", doc="Rounds up. Its gradient is zero.")
-floor = unary("floor", _no_complex("floor", np.floor), lambda g, _input, _out: no_gradient(g), promote="arith", doc="Rounds down. Its gradient is zero.")
-trunc = unary("trunc", _no_complex("trunc", np.trunc), lambda g, _input, _out: no_gradient(g), promote="arith", doc="Rounds to zero. Gradient zero.")
+ceil = unary(
+    "ceil",
+    _no_complex("ceil", np.ceil),
+    lambda g, _input, _out: no_gradient(g),
+    promote="arith",
+    doc="Rounds up. Its gradient is zero.",
+)
+floor = unary(
+    "floor",
+    _no_complex("floor", np.floor),
+    lambda g, _input, _out: no_gradient(g),
+    promote="arith",
+    doc="Rounds down. Its gradient is zero.",
+)
+trunc = unary(
+    "trunc",
+    _no_complex("trunc", np.trunc),
+    lambda g, _input, _out: no_gradient(g),
+    promote="arith",
+    doc="Rounds to zero. Gradient zero.",
+)
 face(trunc, name="fix", inplace=True)
 frac = unary("frac", lambda x: x - np.trunc(x), lambda g, _input, _out: g, promote="arith", doc="input - trunc(input).")
 
@@ -464,6 +491,7 @@ def round(input, *, decimals=0, out=None):
     """Rounds half to even, to `decimals` places. Its gradient is zero."""
     result = _round_decimals(input, decimals) if decimals else _round(input, 0)
     return result if out is None else write_out(out, result)
+
 
 # Combinations
 

@@ -136,7 +136,9 @@ def _check_pool(name, n, input, kernel, stride, padding, dilation, ceil_mode):
         if p < 0:
             raise RuntimeError(f"pad must be non-negative, but got pad: {p}")
         if p > k // 2:
-            raise RuntimeError(f"pad should be at most half of effective kernel size, but got pad={p}, kernel_size={k} and dilation=1")
+            raise RuntimeError(
+                f"pad should be at most half of effective kernel size, but got pad={p}, kernel_size={k} and dilation=1"
+            )
     sizes = [_output_size(*v, ceil_mode) for v in zip(x.shape[x.ndim - n :], kernel, stride, padding, dilation)]
     if name == "max_pool1d" and sizes[0] < 1:
         raise RuntimeError(f"max_pool1d() Invalid computed output size: {sizes[0]}")
@@ -192,7 +194,11 @@ def _avg_pool_op(node):
               node=node)  # fmt: skip
 
 
-avg_back = op("avg_pool_backward", _avg_back_arrays, lambda g, _input, _out, _shape, table, sizes, divisor: avg_again(g, table, sizes, divisor))
+avg_back = op(
+    "avg_pool_backward",
+    _avg_back_arrays,
+    lambda g, _input, _out, _shape, table, sizes, divisor: avg_again(g, table, sizes, divisor),
+)
 
 
 @twin(_avg_arrays)

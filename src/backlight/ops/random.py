@@ -33,7 +33,9 @@ random.default_generator.seed()
 
 
 def _creating(name, draw, words):
-    def function(*size, generator=None, out=None, dtype=None, layout=None, device=None, requires_grad=False, pin_memory=False, **kwargs):
+    def function(
+        *size, generator=None, out=None, dtype=None, layout=None, device=None, requires_grad=False, pin_memory=False, **kwargs
+    ):
         del layout, pin_memory
         size = _shape(name, size or (kwargs.pop("size", ()),))
         if kwargs:
@@ -71,7 +73,13 @@ def randint(low, high=None, size=None, *, generator=None, out=None, dtype=None, 
     elif high is None:
         low, high = 0, low
     t = dtype or (out.dtype if out is not None else dtypes.int64)
-    return _finish(random.randint(low, high, _shape("randint", (size,)), t.array_type, generator=generator), None, device, requires_grad, out)
+    return _finish(
+        random.randint(low, high, _shape("randint", (size,)), t.array_type, generator=generator),
+        None,
+        device,
+        requires_grad,
+        out,
+    )
 
 
 @public(method=False)
@@ -112,7 +120,13 @@ def normal(mean, std=1.0, size=None, *, generator=None, out=None, dtype=None, de
     del layout
     if size is not None:
         t = dtype or dtypes.get_default_dtype()
-        return _finish(random.normal(_shape("normal", (size,)), t.array_type, mean, std, generator=generator), None, device, requires_grad, out)
+        return _finish(
+            random.normal(_shape("normal", (size,)), t.array_type, mean, std, generator=generator),
+            None,
+            device,
+            requires_grad,
+            out,
+        )
     arrays = [v.array for v in (mean, std) if isinstance(v, Tensor)]
     shape = np.broadcast_shapes(*(a.shape for a in arrays))
     t = dtypes.promote(arrays)

@@ -86,7 +86,9 @@ def _taps(mode, size, out, scale, align_corners):
 
 
 @public(**functional)
-def interpolate(input, size=None, scale_factor=None, mode="nearest", align_corners=None, recompute_scale_factor=None, antialias=False):
+def interpolate(
+    input, size=None, scale_factor=None, mode="nearest", align_corners=None, recompute_scale_factor=None, antialias=False
+):
     """Resizes (N, C, *S) to `size` or by `scale_factor`: nearest, nearest-exact, linear, bilinear, trilinear, bicubic, area.
 
     Differentiable. ValueError for a mode that doesn't fit the number of dimensions.
@@ -96,7 +98,9 @@ def interpolate(input, size=None, scale_factor=None, mode="nearest", align_corne
         raise NotImplementedError("interpolate(antialias=True) is not there yet in Backlight")
     if mode in ("nearest", "area", "nearest-exact"):
         if align_corners is not None:
-            raise ValueError("align_corners option can only be set with the interpolating modes: linear | bilinear | bicubic | trilinear")
+            raise ValueError(
+                "align_corners option can only be set with the interpolating modes: linear | bilinear | bicubic | trilinear"
+            )
     else:
         align_corners = bool(align_corners)
     spatial = input.array.shape[2:]

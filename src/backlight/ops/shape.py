@@ -390,7 +390,9 @@ def expand(input, *shape, implicit=False):
         have = old[i - extra] if i >= extra else None
         if n == -1:
             if have is None:
-                raise RuntimeError(f"The expanded size of the tensor (-1) isn't allowed in a leading, non-existing dimension {i}")
+                raise RuntimeError(
+                    f"The expanded size of the tensor (-1) isn't allowed in a leading, non-existing dimension {i}"
+                )
             n = have
         elif have is not None and have != n and have != 1:
             raise RuntimeError(
@@ -478,9 +480,7 @@ def repeat(input, *repeats):
     """Repeats the tensor along each dimension, with a copy. Differentiable."""
     repeats = sizes(repeats)
     if len(repeats) < input.array.ndim:
-        raise RuntimeError(
-            "Number of dimensions of repeat dims can not be smaller than number of dimensions of tensor"
-        )
+        raise RuntimeError("Number of dimensions of repeat dims can not be smaller than number of dimensions of tensor")
     if any(n < 0 for n in repeats):
         padded = (1,) * (len(repeats) - input.array.ndim) + input.array.shape
         sizes_ = [a * b for a, b in zip(repeats, padded, strict=True)]
@@ -558,6 +558,8 @@ strided_set = op("strided_set", _strided_set,
                     root_shape, root_strides, shape, strides, offset),
     lambda g, _input, _part, _out, root_shape, root_strides, shape, strides, offset:
         strided_get(g, root_shape, root_strides, shape, strides, offset))  # fmt: skip
+
+
 def _shifted(x, offset):
     """A view of the element `offset` places after x's first one in memory."""
     step = x.itemsize if offset > 0 else -x.itemsize

@@ -155,6 +155,7 @@ def topk(input, k, dim=-1, largest=True, sorted=True, *, out=None):
         values, indices = write_out(out[0], values), write_out(out[1], indices)
     return Pair["topk"](values, indices)
 
+
 # Running extremes
 
 

@@ -45,6 +45,7 @@ def median(input, dim=None, keepdim=False):
         return Pair["median"](*_scalar_pick(input))
     return Pair["median"](*_median(input, dimension(dim, input.array.ndim), keepdim))
 
+
 def _nanmedian_arrays(x, dim, keepdim):
     count = (~np.isnan(x)).sum(dim, keepdims=True) if x.dtype.kind in "fV" else np.full(_one_in(x.shape, dim), x.shape[dim])
     place = np.maximum(count - 1, 0) // 2
@@ -138,7 +139,9 @@ def _quantile(name, input, q, dim, keepdim, interpolation, skip_nan):
     if not x.size:
         raise RuntimeError(f"{name}() input tensor must be non-empty")
     if interpolation not in ("linear", "lower", "higher", "midpoint", "nearest"):
-        raise RuntimeError(f"{name}() interpolation must be one of linear, lower, higher, midpoint or nearest, but got {interpolation}")
+        raise RuntimeError(
+            f"{name}() interpolation must be one of linear, lower, higher, midpoint or nearest, but got {interpolation}"
+        )
     flat = dim is None
     d = 0 if flat else dimension(dim, x.ndim)
     ordered = sort(reshape(input, -1) if flat or not x.ndim else movedim(input, d, 0), 0).values  # NaN comes last
@@ -197,7 +200,9 @@ def histc(input, bins=100, min=0, max=0, *, out=None):
 def cov(input, *, correction=1, fweights=None, aweights=None):
     """The covariance matrix of variables in rows, observations in columns. Differentiable in input."""
     if input.array.ndim > 2:
-        raise RuntimeError(f"cov(): expected input to have two or fewer dimensions but got an input with {input.array.ndim} dimensions")
+        raise RuntimeError(
+            f"cov(): expected input to have two or fewer dimensions but got an input with {input.array.ndim} dimensions"
+        )
     x = input if input.array.ndim == 2 else reshape(input, 1, -1)
     weights = None
     for w in (fweights, aweights):
