@@ -193,7 +193,13 @@ def backward_arguments(T, log):
 @program
 def second_backward_without_saved_tensors(T, log):
     x = T.ones(3, requires_grad=True)
-    for function in (lambda: (x + 1).sum(), lambda: x.view(3, 1).sum(), lambda: x.mean(), lambda: (x * 2).sum(), lambda: x.exp().sum()):
+    for function in (
+        lambda: (x + 1).sum(),
+        lambda: x.view(3, 1).sum(),
+        lambda: x.mean(),
+        lambda: (x * 2).sum(),
+        lambda: x.exp().sum(),
+    ):
         y = function()
         y.backward()
         try:
@@ -695,7 +701,17 @@ def saved_tensor_was_modified(T, log):
         b = a * 1
         return b.mul_(b)
 
-    for function in (saved_output, saved_input, control, through_detach, through_view, by_optimizer, through_data, index_then_write, itself):
+    for function in (
+        saved_output,
+        saved_input,
+        control,
+        through_detach,
+        through_view,
+        by_optimizer,
+        through_data,
+        index_then_write,
+        itself,
+    ):
         run(function)
 
 

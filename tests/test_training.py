@@ -93,9 +93,7 @@ def test_embedding_and_layer_norm():
         )
 
     rng = np.random.default_rng(3)
-    assert_same_losses(
-        build, OPTIMIZERS["adamw"], "CrossEntropyLoss", rng.integers(0, 11, (24, 4)), rng.integers(0, 4, 24), 50
-    )
+    assert_same_losses(build, OPTIMIZERS["adamw"], "CrossEntropyLoss", rng.integers(0, 11, (24, 4)), rng.integers(0, 4, 24), 50)
 
 
 def test_clipping_and_evaluation():

@@ -7,8 +7,8 @@
 tensor([2., 4., 6.])
 """
 
+import builtins as _builtins
 import warnings as _warnings
-from builtins import bool as _builtin_bool
 
 import numpy as _np
 
@@ -54,12 +54,11 @@ from .dtypes import (
     uint64,
 )  # fmt: skip
 from .op import REGISTRY as _REGISTRY
+from .ops.random import Generator
+from .random import default_generator
 from .state import is_grad_enabled
 from .tensor import Tensor
 from .version import torch_version as __version__
-
-from .ops.random import Generator
-from .random import default_generator
 
 for _name, _function in _REGISTRY.items():
     if "." not in _name:
@@ -95,11 +94,11 @@ def get_default_device():
     return dtypes.CPU
 
 
-def get_num_threads() -> int:
+def get_num_threads():
     """The number of threads that array operations use."""
     import os
 
-    return int(os.environ.get("OMP_NUM_THREADS") or os.cpu_count() or 1)
+    return _builtins.int(os.environ.get("OMP_NUM_THREADS") or os.cpu_count() or 1)
 
 
 def compile(model=None, **_options):
@@ -107,7 +106,7 @@ def compile(model=None, **_options):
     return model if model is not None else lambda f: f
 
 
-def is_storage(_obj) -> bool:
+def is_storage(_obj):
     """False: storages have no object of their own here."""
     return False
 
@@ -119,6 +118,6 @@ def typename(obj) -> str:
     return f"{type(obj).__module__}.{type(obj).__qualname__}"
 
 
-def is_inference(input) -> _builtin_bool:
+def is_inference(input) -> _builtins.bool:
     """Whether the tensor was made in inference mode."""
     return input.is_inference()

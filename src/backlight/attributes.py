@@ -112,7 +112,8 @@ def _regular_strides(array, strides):
     return strides
 
 
-Tensor.shape, Tensor.ndim, Tensor.dtype = property(shape), property(dim), property(dtype)
+for _name, _getter in (("shape", shape), ("ndim", dim), ("dtype", dtype)):
+    setattr(Tensor, _name, property(_getter))
 Tensor.ndimension, Tensor.nelement = dim, numel
 for _function in (
     size,

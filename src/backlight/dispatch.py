@@ -59,7 +59,7 @@ def slow(op, inputs, parameters, out=None):
     special = [type(v) for v in inputs if isinstance(v, Tensor) and type(v) not in PLAIN]
     for kind in special:
         if "__torch_function__" in vars(kind):
-            return kind.__torch_function__(op.function, tuple({type(v) for v in inputs}), (*inputs, *parameters), {})
+            return kind.__torch_function__(op.function, tuple({type(v) for v in inputs}), (*inputs, *parameters), {})  # pyright: ignore[reportAttributeAccessIssue]
     _check_inputs(op, inputs)
     if op.check is not None:
         op.check(*inputs)

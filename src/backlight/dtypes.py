@@ -36,7 +36,7 @@ class dtype:
             else:
                 self._array_type = np.dtype(self._array_type)
             FROM_ARRAY_TYPE[self._array_type] = self
-        return self._array_type
+        return self._array_type  # pyright: ignore[reportReturnType]
 
     @property
     def is_floating_point(self) -> bool:
@@ -191,7 +191,7 @@ def promote(arrays, scalars=()) -> dtype:
     for scalar in scalars:
         t = number_type(scalar)
         previous = ranks[2]
-        ranks[2] = t if previous is None else promote_types(previous, t)
+        ranks[2] = t if previous is None else promote_types(previous, t)  # pyright: ignore[reportArgumentType]
     result = None
     for t in ranks:
         if t is None:

@@ -15,6 +15,7 @@ import threading
 import weakref
 from bisect import bisect_left
 from operator import attrgetter
+from typing import Any
 
 import numpy as np
 
@@ -24,7 +25,7 @@ from .state import clock, lock, modes, set_grad_mode, set_recorder, state  # noq
 from .versions import version_of
 
 # tensor.py puts its class here: the engine builds tensors only for `.grad`, hooks and recorded gradients.
-Tensor = None
+Tensor: Any = None
 
 
 class Node:

@@ -105,8 +105,8 @@ def run_pre_hooks(node, g):
             value, before = as_tensor(grads[number]), tensor.__dict__.get("_grad")
             if before is not None:
                 value = before + value
-            elif value.node is None:
-                value = engine.Tensor._from(value.array.copy())
+            elif value.node is None:  # pyright: ignore[reportOptionalMemberAccess]
+                value = engine.Tensor._from(value.array.copy())  # pyright: ignore[reportOptionalMemberAccess]
             tensor.__dict__["_grad"] = value
     for hook in list(node.hooks.pre.values()):
         result = hook(tuple(map(as_tensor, grads)))

@@ -194,7 +194,7 @@ def operator(function):
 
 
 def _call_stub(*args, **kwargs):
-    return __build__(__op__)(*args, **kwargs)  # noqa: F821  (both are in the stub's own globals)
+    return __build__(__op__)(*args, **kwargs)  # noqa: F821  # pyright: ignore  (both are in the stub's own globals)
 
 
 def build(op):

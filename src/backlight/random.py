@@ -139,8 +139,7 @@ class Generator:
             raise TypeError("RNG state must be a torch.ByteTensor")
         if state.size != _STATE_BYTES:
             raise RuntimeError(
-                f"Expected a CPUGeneratorImplState of size {_STATE_BYTES} but found the input RNG state size to be "
-                f"{state.size}"
+                f"Expected a CPUGeneratorImplState of size {_STATE_BYTES} but found the input RNG state size to be {state.size}"
             )
         data = np.ascontiguousarray(state).reshape(-1)
         left, seeded = data[8:16].view(np.int32).tolist()
@@ -573,9 +572,7 @@ def random_(array: Array, low: int | None = None, high: int | None = None, gener
     return _store(array, _integers_flat(array.size, array.dtype, low, high, generator))
 
 
-def _integers_flat(
-    count: int, dtype: np.dtype, low: int | None, high: int | None, generator: Generator | None
-) -> Array:
+def _integers_flat(count: int, dtype: np.dtype, low: int | None, high: int | None, generator: Generator | None) -> Array:
     generator = generator or default_generator
     digits = _FLOAT_DIGITS.get(_name(dtype))
     largest: int
@@ -837,9 +834,7 @@ def geometric_(array: Array, p: float, generator: Generator | None = None) -> Ar
         return _store(array, _narrow(np.ceil(np.log(unit) / math.log1p(-p)), array.dtype))
 
 
-def multinomial(
-    weights: Array, num_samples: int, replacement: bool = False, generator: Generator | None = None
-) -> Array:
+def multinomial(weights: Array, num_samples: int, replacement: bool = False, generator: Generator | None = None) -> Array:
     """Indices drawn with probabilities proportional to `weights`: torch.multinomial.
 
     (categories,) -> (num_samples,), (rows, categories) -> (rows, num_samples), int64. Without replacement, or for one
@@ -851,9 +846,7 @@ def multinomial(
     if weights.ndim not in (1, 2):
         raise RuntimeError("prob_dist must be 1 or 2 dim")
     if _name(weights.dtype) not in _FLOAT_DIGITS:
-        raise RuntimeError(
-            f"multinomial only supports floating-point dtypes for input, got: {_NAMES[_name(weights.dtype)][0]}"
-        )
+        raise RuntimeError(f"multinomial only supports floating-point dtypes for input, got: {_NAMES[_name(weights.dtype)][0]}")
     categories = weights.shape[-1]
     if num_samples <= 0:
         raise RuntimeError("cannot sample n_sample <= 0 samples")

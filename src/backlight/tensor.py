@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import warnings
 import weakref
+from typing import TYPE_CHECKING, Any
 
 from . import dtypes, engine, hooks, views
 from .engine import AccumulateGrad, Port
@@ -25,6 +26,16 @@ class Tensor:
     """
 
     __slots__ = ("__dict__", "__weakref__", "array", "base", "node", "version")
+    if TYPE_CHECKING:
+        array: Any
+        base: Any
+        node: Any
+        version: Any
+        shape: Any
+        dtype: Any
+
+        def __getattr__(self, name: str) -> Any: ...  # the files in ops/ bind the rest
+
     __array_priority__ = 1000
 
     def __new__(cls, *data, device=None, dtype=None, requires_grad=False):

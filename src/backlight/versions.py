@@ -54,7 +54,7 @@ def version_of(tensor) -> Version:
     version = tensor.version
     if version is None:
         node = tensor.node
-        saves_output = node is not None and hasattr(type(node), "saves_output")
+        saves_output = hasattr(type(node), "saves_output")
         if saves_output and node.output_version is not None:  # made when somebody looked at the saved output
             version = tensor.version = node.output_version[0]
         else:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import warnings
+from typing import Any
 
 import numpy as np
 
@@ -57,7 +58,11 @@ class _FunctionNode(Node, FunctionCtx):
     to_save = ()
     dirty_tensors = ()
     non_differentiable = ()
-    _forward_cls: type
+    _forward_cls: Any
+    _output_count: int
+    _output_numbers: dict
+    _output_shapes: list
+    _input_kinds: list
 
     @property
     def outputs(self):
@@ -66,7 +71,7 @@ class _FunctionNode(Node, FunctionCtx):
     @property
     def next_functions(self):
         """As for any node, but only the inputs that are tensors count."""
-        pairs = Node.next_functions.fget(self)
+        pairs = super().next_functions
         return tuple([pair for pair, kind in zip(pairs, self._input_kinds) if kind is not None])
 
     @property
@@ -142,7 +147,7 @@ class _FunctionNode(Node, FunctionCtx):
         for i, (x, (shape, array_type, differentiable)) in enumerate(zip(given, self._output_shapes, strict=True)):
             wanted = shape is not None and (differentiable or self._materialize_non_diff_grads)
             if x is None and self.materialize_grads and wanted:
-                given[i] = Tensor._from(np.zeros(shape, array_type))
+                given[i] = Tensor._from(np.zeros(shape, array_type))  # pyright: ignore[reportArgumentType, reportCallIssue]
             elif x is not None and x.array.dtype != array_type and differentiable:
                 given[i] = x.to(dtypes.from_array_type(array_type))
         result = self._call_backward(given)

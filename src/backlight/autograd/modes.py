@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any, Self
+
 from ..state import modes, set_grad_mode, set_inference
 
 
@@ -9,7 +11,7 @@ def _is_generator(function) -> bool:
     return bool(getattr(getattr(function, "__code__", None), "co_flags", 0) & 0x20)
 
 
-def _wrap(make, function):
+def _wrap(make, function) -> Any:
     """`function` run under a fresh `make()`; a generator is resumed under it each time."""
     import functools
 
@@ -23,7 +25,7 @@ def _wrap(make, function):
             FutureWarning,
             stacklevel=3,
         )
-        function.__init__ = _wrap(make, function.__init__)
+        function.__init__ = _wrap(make, function.__init__)  # pyright: ignore[reportAttributeAccessIssue]
         return function
     if not _is_generator(function):
 
@@ -64,7 +66,7 @@ class _GradMode:
 
     def __init__(self, on: bool):
         self.on = on
-        self.before: list[bool] = []
+        self.before: list = []
 
     def __enter__(self):
         self.before.append(modes.grad)
@@ -74,7 +76,7 @@ class _GradMode:
         set_grad_mode(self.before.pop())
 
     def clone(self):
-        return type(self)()
+        return type(self)()  # pyright: ignore[reportCallIssue]  (subclasses take no argument)
 
     def __call__(self, function):
         return _wrap(self.clone, function)
@@ -90,11 +92,11 @@ class no_grad(_GradMode):
     False
     """
 
-    def __new__(cls, function=None):
+    def __new__(cls, function=None) -> Self:
         self = object.__new__(cls)
-        if function is not None:
+        if function is not None:  # @no_grad without parentheses
             self.__init__()
-            return self(function)
+            return self(function)  # pyright: ignore[reportReturnType]
         return self
 
     def __init__(self, function=None):
@@ -132,11 +134,11 @@ class set_grad_enabled(_GradMode):
 class inference_mode(_GradMode):
     """Like no_grad, and the tensors made inside can't take part in a graph later."""
 
-    def __new__(cls, mode=True):
+    def __new__(cls, mode=True) -> Self:
         self = object.__new__(cls)
         if callable(mode):
             self.__init__()
-            return self(mode)
+            return self(mode)  # pyright: ignore[reportReturnType]
         return self
 
     def __init__(self, mode=True):

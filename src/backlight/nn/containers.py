@@ -60,7 +60,7 @@ class _Numbered(Module):
 
     def pop(self, key: int | slice) -> Module:
         """Removes the module (or the slice of modules) and returns it."""
-        module = self[key]
+        module = self[key]  # pyright: ignore[reportIndexIssue]
         del self[key]
         return module
 
@@ -88,7 +88,7 @@ class Sequential(_Numbered):
         else:
             named = ((str(number), module) for number, module in enumerate(args))
         for name, module in named:
-            self.add_module(name, module)
+            self.add_module(name, module)  # pyright: ignore[reportArgumentType]
 
     def forward(self, input):
         attributes = self.__dict__
@@ -261,7 +261,7 @@ class ModuleDict(Module):
         else:
             pairs = _pairs(modules, "ModuleDict", "ModuleDict")
         for key, module in pairs:
-            self[key] = module
+            self[key] = module  # pyright: ignore[reportArgumentType]
 
 
 def _entry_text(key, value, type_text: str) -> str:
@@ -422,7 +422,7 @@ class ParameterDict(Module):
         else:
             pairs = _pairs(parameters, "ParameterDict", "ParametersDict")
         for key, value in pairs:
-            self[key] = value
+            self[key] = value  # pyright: ignore[reportArgumentType]
 
     def extra_repr(self) -> str:
         return "\n".join(
@@ -434,14 +434,14 @@ class ParameterDict(Module):
 
     def __or__(self, other: ParameterDict) -> ParameterDict:
         result = self.copy()
-        result.update(other)
+        result.update(other)  # pyright: ignore[reportArgumentType]
         return result
 
     def __ror__(self, other: ParameterDict) -> ParameterDict:
         result = ParameterDict(OrderedDict(other.items()))
-        result.update(self)
+        result.update(self)  # pyright: ignore[reportArgumentType]
         return result
 
     def __ior__(self, other: ParameterDict) -> Self:
-        self.update(other)
+        self.update(other)  # pyright: ignore[reportArgumentType]
         return self

@@ -265,9 +265,7 @@ class ConvTranspose1d(_ConvTranspose):
 
     def forward(self, input: Tensor, output_size: list[int] | None = None) -> Tensor:
         padding = self._output_padding(input, output_size)
-        return F.conv_transpose1d(
-            input, self.weight, self.bias, self.stride, self.padding, padding, self.groups, self.dilation
-        )
+        return F.conv_transpose1d(input, self.weight, self.bias, self.stride, self.padding, padding, self.groups, self.dilation)
 
 
 class ConvTranspose2d(_ConvTranspose):
@@ -280,9 +278,7 @@ class ConvTranspose2d(_ConvTranspose):
 
     def forward(self, input: Tensor, output_size: list[int] | None = None) -> Tensor:
         padding = self._output_padding(input, output_size)
-        return F.conv_transpose2d(
-            input, self.weight, self.bias, self.stride, self.padding, padding, self.groups, self.dilation
-        )
+        return F.conv_transpose2d(input, self.weight, self.bias, self.stride, self.padding, padding, self.groups, self.dilation)
 
 
 class ConvTranspose3d(_ConvTranspose):
@@ -292,6 +288,4 @@ class ConvTranspose3d(_ConvTranspose):
 
     def forward(self, input: Tensor, output_size: list[int] | None = None) -> Tensor:
         padding = self._output_padding(input, output_size)
-        return F.conv_transpose3d(
-            input, self.weight, self.bias, self.stride, self.padding, padding, self.groups, self.dilation
-        )
+        return F.conv_transpose3d(input, self.weight, self.bias, self.stride, self.padding, padding, self.groups, self.dilation)

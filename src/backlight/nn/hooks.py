@@ -58,7 +58,7 @@ class BackwardCrossing:
         grad_output = self.grad_output
         if self.inputs is None:
             self._run_without_inputs()
-        return tuple(grad_output[i] for i in self.outputs)
+        return tuple(grad_output[i] for i in self.outputs)  # pyright: ignore[reportOptionalIterable]
 
     def _run_without_inputs(self):
         warnings.warn(
@@ -88,7 +88,7 @@ class BackwardCrossing:
             if new is not None:
                 grad_input = self._checked(new, self.input_count, "Backward hook", "grad_input")
         self.grad_output = None
-        return tuple(grad_input[i] for i in self.inputs)
+        return tuple(grad_input[i] for i in self.inputs)  # pyright: ignore[reportOptionalIterable]
 
     @staticmethod
     def _spread(grads, positions, count):

@@ -98,8 +98,7 @@ def trunc_normal_(
     """
     if mean < a - 2 * std or mean > b + 2 * std:
         warnings.warn(
-            "mean is more than 2 std from [a, b] in nn.init.trunc_normal_. "
-            "The distribution of values may be incorrect.",
+            "mean is more than 2 std from [a, b] in nn.init.trunc_normal_. The distribution of values may be incorrect.",
             stacklevel=2,
         )
     low, high = (a - mean) / std, (b - mean) / std

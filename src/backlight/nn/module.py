@@ -249,9 +249,7 @@ class Module:
 
     # -- hooks --------------------------------------------------------------------------------------------------
 
-    def register_forward_pre_hook(
-        self, hook: Callable, *, prepend: bool = False, with_kwargs: bool = False
-    ) -> RemovableHandle:
+    def register_forward_pre_hook(self, hook: Callable, *, prepend: bool = False, with_kwargs: bool = False) -> RemovableHandle:
         """`hook(module, args)` runs before `forward` and may return new arguments.
 
         With `with_kwargs` it is `hook(module, args, kwargs)`, and it may return `(args, kwargs)`.
@@ -363,10 +361,9 @@ class Module:
         elif name in buffers or isinstance(value, Buffer):
             if value is not None and not isinstance(value, Tensor):
                 raise TypeError(
-                    f"cannot assign '{_type_name(value)}' as buffer '{name}' "
-                    "(torch.nn.Buffer, torch.Tensor or None expected)"
+                    f"cannot assign '{_type_name(value)}' as buffer '{name}' (torch.nn.Buffer, torch.Tensor or None expected)"
                 )
-            persistent = value.persistent if isinstance(value, Buffer) else buffers[name]
+            persistent = value.persistent if isinstance(value, Buffer) else buffers[name]  # pyright: ignore[reportAttributeAccessIssue]
             self._forget(name, buffers)
             self.register_buffer(name, value, persistent)
         else:
@@ -408,8 +405,7 @@ class Module:
         if param is not None:
             if not isinstance(param, Parameter):
                 raise TypeError(
-                    f"cannot assign '{_type_name(param)}' object to parameter '{name}' "
-                    "(torch.nn.Parameter or None required)"
+                    f"cannot assign '{_type_name(param)}' object to parameter '{name}' (torch.nn.Parameter or None required)"
                 )
             if param.grad_fn is not None:
                 raise ValueError(
@@ -431,9 +427,7 @@ class Module:
             raise TypeError(f"buffer name should be a string. Got {_type_name(name)}")
         self._check_name(name, "buffer", names)
         if tensor is not None and not isinstance(tensor, Tensor):
-            raise TypeError(
-                f"cannot assign '{_type_name(tensor)}' object to buffer '{name}' (torch Tensor or None required)"
-            )
+            raise TypeError(f"cannot assign '{_type_name(tensor)}' object to buffer '{name}' (torch Tensor or None required)")
         for hook in _global_buffer_registration_hooks.values():
             new = hook(self, name, tensor)
             if new is not None:
@@ -637,9 +631,7 @@ class Module:
         """
         where, dtype = _parse_to(*args, **kwargs)
         if dtype is not None and not (dtype.is_floating_point or dtype.is_complex):
-            raise TypeError(
-                f"nn.Module.to only accepts floating point or complex dtypes, but got desired dtype={dtype}"
-            )
+            raise TypeError(f"nn.Module.to only accepts floating point or complex dtypes, but got desired dtype={dtype}")
 
         def convert(tensor):
             if where is not None:
@@ -709,10 +701,10 @@ class Module:
             keep_vars = given.get("keep_vars", keep_vars)
         if destination is None:
             destination = OrderedDict()
-            destination._metadata = OrderedDict()
+            destination._metadata = OrderedDict()  # pyright: ignore[reportAttributeAccessIssue]
         local_metadata = {"version": self._version}
         if hasattr(destination, "_metadata"):
-            destination._metadata[prefix[:-1]] = local_metadata
+            destination._metadata[prefix[:-1]] = local_metadata  # pyright: ignore[reportAttributeAccessIssue]
         for hook in self._state_dict_pre_hooks.values():
             hook(self, prefix, keep_vars)
         self._save_to_state_dict(destination, prefix, keep_vars)
@@ -750,7 +742,7 @@ class Module:
         metadata = getattr(state_dict, "_metadata", None)
         state_dict = OrderedDict(state_dict)
         if metadata is not None:
-            state_dict._metadata = metadata
+            state_dict._metadata = metadata  # pyright: ignore[reportAttributeAccessIssue]
         missing, unexpected, errors = [], [], []
 
         def load(module, local_state_dict, prefix):
@@ -930,7 +922,7 @@ def _parse_to(*args, device=None, dtype=None, non_blocking=False, memory_format=
             raise TypeError(f"to() received an invalid argument of type {type(argument).__name__}: {argument!r}")
     if tensor is not None:
         device, dtype = tensor.device, tensor.dtype
-    return (None if device is None else Device(device)), dtype
+    return (None if device is None else Device(device)), dtype  # pyright: ignore[reportArgumentType]
 
 
 class _WithModule:
@@ -961,9 +953,7 @@ def register_module_forward_pre_hook(hook: Callable) -> RemovableHandle:
     return _register(_global_forward_pre_hooks, hook)
 
 
-def register_module_forward_hook(
-    hook: Callable, *, with_kwargs: bool = False, always_call: bool = False
-) -> RemovableHandle:
+def register_module_forward_hook(hook: Callable, *, with_kwargs: bool = False, always_call: bool = False) -> RemovableHandle:
     """`hook(module, args, output)` runs after the `forward` of every module, before the module's own hooks."""
     Module._hooked = True
     flags = []

@@ -74,9 +74,7 @@ class _RunningNorm(Module):
         key = f"{prefix}num_batches_tracked"
         version = local_metadata.get("version")
         if (version is None or version < 2) and self.track_running_stats and key not in state_dict:
-            state_dict[key] = (
-                self.num_batches_tracked if self.num_batches_tracked is not None else tensor(0, dtype=int64)
-            )
+            state_dict[key] = self.num_batches_tracked if self.num_batches_tracked is not None else tensor(0, dtype=int64)
         super()._load_from_state_dict(state_dict, prefix, local_metadata, *rest)
 
     def extra_repr(self) -> str:
@@ -231,8 +229,8 @@ class LayerNorm(Module):
     ) -> None:
         super().__init__()
         if isinstance(normalized_shape, numbers.Integral):
-            normalized_shape = (normalized_shape,)
-        self.normalized_shape = tuple(normalized_shape)
+            normalized_shape = (normalized_shape,)  # pyright: ignore[reportAssignmentType]
+        self.normalized_shape = tuple(normalized_shape)  # pyright: ignore[reportArgumentType]
         self.eps = eps
         self.elementwise_affine = elementwise_affine
         for name, wanted in (("weight", elementwise_affine), ("bias", elementwise_affine and bias)):
@@ -273,8 +271,8 @@ class RMSNorm(Module):
     ) -> None:
         super().__init__()
         if isinstance(normalized_shape, numbers.Integral):
-            normalized_shape = (normalized_shape,)
-        self.normalized_shape = tuple(normalized_shape)
+            normalized_shape = (normalized_shape,)  # pyright: ignore[reportAssignmentType]
+        self.normalized_shape = tuple(normalized_shape)  # pyright: ignore[reportArgumentType]
         self.eps = eps
         self.elementwise_affine = elementwise_affine
         weight = Parameter(empty(self.normalized_shape, device=device, dtype=dtype)) if elementwise_affine else None
@@ -330,10 +328,7 @@ class GroupNorm(Module):
         return F.group_norm(input, self.num_groups, self.weight, self.bias, self.eps)
 
     def extra_repr(self) -> str:
-        return (
-            f"{self.num_groups}, {self.num_channels}, eps={self.eps}, affine={self.affine}, "
-            f"bias={self.bias is not None}"
-        )
+        return f"{self.num_groups}, {self.num_channels}, eps={self.eps}, affine={self.affine}, bias={self.bias is not None}"
 
 
 class LocalResponseNorm(Module):

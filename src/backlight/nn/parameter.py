@@ -24,8 +24,8 @@ class Buffer(Tensor, metaclass=_BufferType):
 
             data = empty(0)
         buffer = data.detach().requires_grad_(data.requires_grad)
-        buffer.persistent = persistent
-        buffer._is_buffer = True
+        buffer.persistent = persistent  # pyright: ignore[reportAttributeAccessIssue]
+        buffer._is_buffer = True  # pyright: ignore[reportAttributeAccessIssue]
         return buffer
 
     def __init__(self, data: Tensor | None = None, *, persistent: bool = True) -> None:

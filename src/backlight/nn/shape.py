@@ -44,14 +44,11 @@ class Unflatten(Module):
     def __init__(self, dim: int, unflattened_size: list[int] | tuple[int, ...]) -> None:
         super().__init__()
         if not isinstance(unflattened_size, (tuple, list)):
-            raise TypeError(
-                f"unflattened_size must be a tuple of ints, but found type {type(unflattened_size).__name__}"
-            )
+            raise TypeError(f"unflattened_size must be a tuple of ints, but found type {type(unflattened_size).__name__}")
         for position, size in enumerate(unflattened_size):
             if not isinstance(size, int):
                 raise TypeError(
-                    f"unflattened_size must be tuple of ints, but found element of type {type(size).__name__} "
-                    f"at pos {position}"
+                    f"unflattened_size must be tuple of ints, but found element of type {type(size).__name__} at pos {position}"
                 )
         self.dim = dim
         self.unflattened_size = unflattened_size

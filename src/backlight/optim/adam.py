@@ -103,11 +103,11 @@ class Adam(Optimizer):
                 if p.dtype is not dtype or step != count:
                     dtype, count = p.dtype, float(step)
                     factors = _factors(group, count, factor_type(dtype))
-                if dtype.kind == "c":
+                if dtype.kind == "c":  # pyright: ignore[reportOptionalMemberAccess]
                     for parts in real_parts(g, p, mean, square, largest):
-                        _update(*parts, *scratch[parts[0].shape, parts[0].dtype], factors)
+                        _update(*parts, *scratch[parts[0].shape, parts[0].dtype], factors)  # pyright: ignore[reportCallIssue, reportOptionalMemberAccess]
                 else:
-                    _update(g, p, mean, square, largest, *scratch[p.shape, dtype], factors)
+                    _update(g, p, mean, square, largest, *scratch[p.shape, dtype], factors)  # pyright: ignore[reportCallIssue]
                 bump(parameter)
         return loss
 

@@ -94,8 +94,7 @@ class Optimizer:
         self._make_tables()
         if isinstance(params, Tensor):
             raise TypeError(
-                "params argument given to the optimizer should be an iterable of Tensors or dicts, "
-                f"but got {params.type()}"
+                f"params argument given to the optimizer should be an iterable of Tensors or dicts, but got {params.type()}"
             )
         self.state: defaultdict[Tensor, Any] = defaultdict(dict)
         self.param_groups: list[dict[str, Any]] = []
@@ -158,9 +157,7 @@ class Optimizer:
         param_group["params"] = params
         for parameter in params:
             if not isinstance(parameter, Tensor):
-                raise TypeError(
-                    f"optimizer can only optimize Tensors, but one of the params is {type(parameter).__name__}"
-                )
+                raise TypeError(f"optimizer can only optimize Tensors, but one of the params is {type(parameter).__name__}")
             if not (parameter.is_leaf or parameter.retains_grad):
                 raise ValueError("can't optimize a non-leaf Tensor")
         for name, default in self.defaults.items():
@@ -334,8 +331,8 @@ def factor_type(dtype: np.dtype) -> type:
 
 def real_parts(*arrays: np.ndarray | None):
     """The real parts of complex arrays, then their imaginary parts: a complex parameter is trained as two real ones."""
-    yield [None if array is None else array.real for array in arrays]
-    yield [None if array is None else array.imag for array in arrays]
+    yield [None if array is None else array.real for array in arrays]  # pyright: ignore[reportAttributeAccessIssue]
+    yield [None if array is None else array.imag for array in arrays]  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def _fitting(parameter: Tensor, value):

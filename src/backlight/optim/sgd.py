@@ -99,11 +99,11 @@ class SGD(Optimizer):
                     if first:
                         buffer = state["momentum_buffer"] = parameter.detach().clone()
                     buffer = buffer.array
-                if dtype.kind == "c":
+                if dtype.kind == "c":  # pyright: ignore[reportOptionalMemberAccess]
                     for parts in real_parts(g, p, buffer):
-                        _update(*parts, first, *scratch[parts[0].shape, parts[0].dtype], factors)
+                        _update(*parts, first, *scratch[parts[0].shape, parts[0].dtype], factors)  # pyright: ignore[reportCallIssue, reportOptionalMemberAccess]
                 else:
-                    _update(g, p, buffer, first, *scratch[p.shape, dtype], factors)
+                    _update(g, p, buffer, first, *scratch[p.shape, dtype], factors)  # pyright: ignore[reportCallIssue]
                 bump(parameter)
         return loss
 
