@@ -16,6 +16,8 @@ def size(self, dim=None):
     """The shape, or the size of one dimension."""
     if dim is None:
         return tuple.__new__(Size, self.array.shape)
+    if not hasattr(dim, "__index__"):
+        raise TypeError(f"size(): argument 'dim' (position 1) must be int, not {type(dim).__name__}")
     return self.array.shape[dimension(dim, self.array.ndim)]
 
 

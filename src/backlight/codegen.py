@@ -6,6 +6,10 @@ saved, whether shapes can broadcast, whether inputs are optional) is what makes 
 
 from __future__ import annotations
 
+from .dispatch import saved_output
+from .engine import Node
+from .errors import FREED
+
 
 def source(op) -> str:
     """The Python text of an operation: the call, and the node's `run` (arrays) and `record` (tensors)."""
@@ -162,3 +166,29 @@ def _is_identity(formula) -> bool:
 
 
 _IDENTITY = (lambda g: g).__code__
+
+
+# Attributes of node classes
+
+
+def next_functions_of(differentiable):
+    """As for any node, without the inputs that never have a gradient, such as indices."""
+
+    def next_functions(node):
+        return tuple([pair for pair, kept in zip(Node.next_functions.fget(node), differentiable) if kept])  # pyright: ignore
+
+    return next_functions
+
+
+def saved_tensor_getter(i):
+    def get(node):
+        if node.saved is None:
+            raise RuntimeError(FREED)
+        value = node.saved[i]
+        return saved_output(node, value) if i == len(node.op.inputs) and value is not None else value
+
+    return get
+
+
+def parameter_getter(i):
+    return lambda node: node.parameters[i]

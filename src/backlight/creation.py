@@ -702,14 +702,25 @@ def _format_tensor(self, *, tensor_contents=None):
 
 
 Tensor.__repr__ = _format_tensor
-for _f in ("is_floating_point", "is_complex", "is_signed", "is_conj"):
-    public(method=False, name=_f)(getattr(Tensor, _f))
 
 
-@public(method=False)
-def numel(input) -> int:
-    """The number of elements."""
-    return input.array.size
+def _asking(name, words):
+    method = getattr(Tensor, name)
+
+    def function(input):
+        if not isinstance(input, Tensor):
+            raise TypeError(f"{name}(): argument 'input' (position 1) must be Tensor, not {type(input).__name__}")
+        return method(input)
+
+    function.__doc__ = words
+    public(method=False, name=name)(function)
+
+
+_asking("is_floating_point", "Whether the elements are floating point numbers.")
+_asking("is_complex", "Whether the elements are complex numbers.")
+_asking("is_signed", "Whether the elements can be negative.")
+_asking("is_conj", "False: conj() computes at once here.")
+_asking("numel", "The number of elements.")
 
 
 @public(method=False)

@@ -53,9 +53,9 @@ def slow(op, inputs, parameters, out=None):
     if len(inputs) == 2 and out is None and not state.unusual and op.promote in ("arith", "float", "compare"):
         a, b = inputs
         if type(b) in (float, int) and _is_wide(a):
-            return op.function(a, constant(op, b, a.array.dtype))
+            return op.function(a, constant(op, b, a.array.dtype), *parameters)
         if type(a) in (float, int) and _is_wide(b):
-            return op.function(constant(op, a, b.array.dtype), b)
+            return op.function(constant(op, a, b.array.dtype), b, *parameters)
     special = [type(v) for v in inputs if isinstance(v, Tensor) and type(v) not in PLAIN]
     for kind in special:
         if "__torch_function__" in vars(kind):
@@ -66,7 +66,7 @@ def slow(op, inputs, parameters, out=None):
     arrays = _promoted(op, [v.array if isinstance(v, Tensor) else v for v in inputs])
     result = attach(op, _compute(op, arrays, parameters), inputs, arrays, parameters)
     if out is not None:
-        return write_out(out, result)
+        return write_out(out, result, op.name)
     return as_subclass(result, special[-1]) if special else result
 
 
@@ -160,8 +160,8 @@ def attach(op, results, inputs, arrays, parameters):
             if value is None or not users or (op.joint is None and all(edges[j] is None for j in users)):
                 saved.append(None)
                 continue
-            if not isinstance(value, Tensor):
-                value = Tensor._from(np.asarray(arrays[i]))
+            if not isinstance(value, Tensor) or (value.array.dtype.kind in "biu" and arrays[i].dtype.kind not in "biu"):
+                value = Tensor._from(np.asarray(arrays[i]))  # as it was computed with, or gradients would be float64
             if type(value.version) is views.InferenceVersion:
                 raise RuntimeError(INFERENCE_SAVED)
             saved.append(value)
@@ -198,7 +198,7 @@ def _complex_class(op):
         plain = op.node_class
 
         def run(node, g, edges, keep):
-            return [x if x is None else np.conj(x) for x in plain.run(node, _conj_all(g, np.conj), edges, keep)]
+            return [x if x is None else _conj(x) for x in plain.run(node, _conj_all(g, _conj), edges, keep)]
 
         def record(node, g, edges, keep):
             from .ops.pointwise import conj
@@ -207,6 +207,10 @@ def _complex_class(op):
 
         op.constants["complex"] = type(plain.__name__, (plain,), {"__slots__": (), "run": run, "record": record})
     return op.constants["complex"]
+
+
+def _conj(x):
+    return np.asarray(np.conj(x))
 
 
 def _conj_all(g, conj):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import numpy as np
 
 from . import dtypes, views
@@ -10,14 +12,18 @@ from .state import modes
 from .tensor import Tensor
 
 
-def write_out(out, result):
+def write_out(out, result, name=None):
     """Stores a result in the tensor given as `out=`, resizing it if needed."""
     if isinstance(out, (tuple, list)):
-        return type(out)([write_out(o, r) for o, r in zip(out, result, strict=True)])
+        return type(out)([write_out(o, r, name) for o, r in zip(out, result, strict=True)])
     if not isinstance(out, Tensor):
         raise TypeError(f"argument 'out' must be Tensor, not {type(out).__name__}")
     if modes.grad and (result.node is not None or out.node is not None):
-        raise RuntimeError("out=... arguments don't support automatic differentiation, but one of the arguments requires grad.")
+        name = name or sys._getframe(1).f_code.co_name
+        raise RuntimeError(
+            f"{name.strip('_')}(): functions with out=... arguments don't support automatic differentiation, but one of the "
+            "arguments requires grad."
+        )
     if not dtypes.can_cast(result.dtype, out.dtype):
         names = dtypes.scalar_type_name(result.dtype), dtypes.scalar_type_name(out.dtype)
         raise RuntimeError(f"result type {names[0]} can't be cast to the desired output type {names[1]}")
@@ -63,7 +69,7 @@ def inplace(function, tensor, args=(), kwargs=None):
             "Please clone() the tensor before performing the operation."
         )
     node = result.node if type(result.node) is not AccumulateGrad else None
-    if node is not None and getattr(node, "saved", None) is not None and any(s is stand_in for s in node.saved):
+    if sys.getrefcount(stand_in) > 2:  # some node saved it: it keeps the old contents
         stand_in.array = array.copy()
     with np.errstate(all="ignore"):
         array[...] = result.array

@@ -23,7 +23,7 @@ from types import FunctionType
 import numpy as np
 
 from . import engine, errors, views
-from .codegen import source
+from .codegen import next_functions_of, parameter_getter, saved_tensor_getter, source
 from .dispatch import attach, check_broadcast, saved_output, shapes, slow, slow_operator
 from .engine import Node
 from .inplace import inplace, inplace_method, write_out
@@ -172,6 +172,7 @@ def _stub(op):
     """A function that, when first called, replaces its own code by the code written for the operation."""
     scope = {"__op__": op, "__build__": build, "__name__": __name__}
     function = FunctionType(_call_stub.__code__, scope, op.name, None, None)
+    function.__qualname__ = op.name
     function.__doc__ = op.doc
     function.__module__ = "backlight"
     function.arrays = op.arrays
@@ -227,24 +228,12 @@ def build(op):
     shape_names = [f"{name}_sym_sizes" for name, (_users, shape_users) in zip(op.inputs, op.saves) if shape_users]
     for i, (name, users) in enumerate(zip((*op.inputs, "result"), (*(users for users, _ in op.saves), op.saves_output))):
         if users:
-            members["_saved_" + name.replace("input", "self")] = property(_saved_tensor_getter(i))
+            members["_saved_" + name.replace("input", "self")] = property(saved_tensor_getter(i))
     for i, name in enumerate((*shape_names, *op.parameters)):
-        members["_saved_" + name.replace("input", "self")] = property(_parameter_getter(i))
+        members["_saved_" + name.replace("input", "self")] = property(parameter_getter(i))
+    if op.joint is None and None in op.formulas:
+        members["next_functions"] = property(next_functions_of([f is not None for f in op.formulas]))
     scope["node_class"] = op.node_class = type(op.node_name, (Node,), members)
     function.__code__ = compiled[op.name].__code__
     function.__defaults__ = compiled[op.name].__defaults__
     return function
-
-
-def _saved_tensor_getter(i):
-    def get(node):
-        if node.saved is None:
-            raise RuntimeError(errors.FREED)
-        value = node.saved[i]
-        return saved_output(node, value) if i == len(node.op.inputs) and value is not None else value
-
-    return get
-
-
-def _parameter_getter(i):
-    return lambda node: node.parameters[i]

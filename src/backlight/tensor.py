@@ -74,6 +74,9 @@ class Tensor:
 
     def requires_grad_(self, requires_grad=True):
         """Starts (or stops) recording operations on this leaf. RuntimeError for tensors that aren't floating point."""
+        if not isinstance(requires_grad, bool):
+            kind = type(requires_grad).__name__
+            raise TypeError(f"requires_grad_(): argument 'requires_grad' (position 1) must be bool, not {kind}")
         node = views.current_node(self)
         if node is not None and type(node) is not AccumulateGrad:
             if not requires_grad:
