@@ -100,11 +100,11 @@ def _basic(x, index):
         raise IndexError(f"too many indices for tensor of dimension {x.array.ndim}")
     dim, advanced = 0, {}
     changed = False
-    for item in items:
+    for position, item in enumerate(items):
         if isinstance(item, int):
             n = x.array.shape[dim]
             if not -n <= item < n:
-                place = dim + builtins.sum(isinstance(i, int) for i in items[: items.index(item)])
+                place = dim + builtins.sum(isinstance(i, int) for i in items[:position])
                 raise IndexError(f"index {item} is out of bounds for dimension {place} with size {n}")
             x = _select(x, (slice(None),) * dim + (item % n, ...))
             changed = True
@@ -147,7 +147,7 @@ def _basic(x, index):
                     advanced[dim] = found
                     dim += 1
             else:
-                advanced[dim] = _checked_index(item.array, x.array.shape[dim], dim)
+                advanced[dim] = _checked_index(item.array, x.array.shape[dim], dim, x.array.size == 0)
                 dim += 1
         else:
             raise IndexError("only integers, slices (`:`), ellipsis (`...`), None and long or byte Variables are valid indices "
@@ -176,8 +176,10 @@ def _tensor_index(item):
     return Tensor._from(array.astype(np.int64) if not array.size else array)
 
 
-def _checked_index(index, n, dim):
+def _checked_index(index, n, dim, empty=False):
     if index.size and (index.min() < -n or index.max() >= n):
+        if empty and n:  # nothing will be read, so PyTorch doesn't look
+            return np.zeros_like(index, np.int64)
         bad = index.reshape(-1)[np.flatnonzero((index < -n) | (index >= n))[0]]
         raise IndexError(f"index {bad} is out of bounds for dimension {dim} with size {n}")
     return index if index.dtype == np.int64 else index.astype(np.int64)
