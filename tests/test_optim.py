@@ -224,12 +224,8 @@ def test_hooks():
         p = torch.nn.Parameter(torch.zeros(2))
         p.grad = torch.ones(2)
         optimizer = torch.optim.SGD([p], lr=0.1)
-        pre = optimizer.register_step_pre_hook(
-            lambda o, args, kwargs: out("pre", o is args[0], len(args), sorted(kwargs), p)
-        )
-        optimizer.register_step_post_hook(
-            lambda o, args, kwargs: out("post", o is args[0], len(args), sorted(kwargs), p)
-        )
+        pre = optimizer.register_step_pre_hook(lambda o, args, kwargs: out("pre", o is args[0], len(args), sorted(kwargs), p))
+        optimizer.register_step_post_hook(lambda o, args, kwargs: out("post", o is args[0], len(args), sorted(kwargs), p))
         optimizer.step()
         optimizer.step(closure=None)
         optimizer.step(lambda: None)

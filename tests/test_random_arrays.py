@@ -274,9 +274,7 @@ def test_random_of_floats_beyond_exact_integers(dtype):
 def test_random_from_a_low_bound_up(dtype):
     seed_both(2)
     for low in (0, 5, 100, *((-5,) if dtype is not torch.uint8 else ())):
-        assert_same(
-            random.random_(np.empty(50, numpy_dtype(dtype)), low), torch.empty(50, dtype=dtype).random_(low, None)
-        )
+        assert_same(random.random_(np.empty(50, numpy_dtype(dtype)), low), torch.empty(50, dtype=dtype).random_(low, None))
     assert_same_state()
 
 
@@ -314,9 +312,7 @@ def test_bernoulli(dtype):
             ours = random.bernoulli_(np.empty((2, size), kind), to_numpy(p))
             assert_same(ours, torch.empty(2, size, dtype=dtype).bernoulli_(p))
         p = np.array(0.4, np.float32)
-        assert_same(
-            random.bernoulli_(np.empty(size, kind), p), torch.empty(size, dtype=dtype).bernoulli_(torch.tensor(0.4))
-        )
+        assert_same(random.bernoulli_(np.empty(size, kind), p), torch.empty(size, dtype=dtype).bernoulli_(torch.tensor(0.4)))
     assert_same_state()
 
 
