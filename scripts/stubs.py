@@ -20,7 +20,6 @@ from backlight.op import REGISTRY, build
 tensor = importlib.import_module("backlight.tensor")  # `backlight.tensor` is the function
 SOURCE = Path(backlight.__file__).parent
 HEADER = '"""{}\n\nWritten by scripts/stubs.py; don\'t edit."""\n\n'
-LAZY = (*backlight._LAZY, "Generator", "default_generator", "get_printoptions", "set_printoptions")
 
 # What functions without an annotation return, where it isn't one tensor. Any: it depends on the arguments.
 RETURNS = {
@@ -155,7 +154,7 @@ def tensor_stub() -> str:
 
 def package_stub() -> str:
     imports, definitions = [], []
-    for name in sorted({*(n for n in vars(backlight) if not n.startswith("_")), *LAZY}):
+    for name in sorted(n for n in dir(backlight) if not n.startswith("_")):
         value = getattr(backlight, name)
         if isinstance(value, ModuleType):
             if value.__name__ == f"backlight.{name}":

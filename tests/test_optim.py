@@ -277,7 +277,6 @@ def test_a_parameter_that_is_not_contiguous():
 
 
 def test_bfloat16():
-    pytest.importorskip("ml_dtypes")
     for name in ("SGD", "AdamW"):
         results = []
         for lib in BOTH:

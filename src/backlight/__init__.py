@@ -81,7 +81,18 @@ def __getattr__(name):
         from . import printing
 
         return getattr(printing, name)
+    from .ops import neural
+
+    if name in _REGISTRY:
+        globals()[name] = _REGISTRY[name]
+        return globals()[name]
     raise AttributeError(f"module 'backlight' has no attribute '{name}': it isn't part of Backlight, or not there yet")
+
+
+def __dir__():
+    from .ops import neural
+
+    return sorted({*globals(), *_LAZY, *(name for name in _REGISTRY if "." not in name)})
 
 
 def set_default_device(where=None) -> None:

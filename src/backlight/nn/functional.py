@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ..op import REGISTRY as _REGISTRY
+from ..ops import neural as _neural  # noqa: F401  (declares them)
 
 for _name, _function in _REGISTRY.items():
     if _name.rpartition(".")[0] == "nn.functional":

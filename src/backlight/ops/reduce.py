@@ -410,7 +410,7 @@ def _amax_face(name, primitive):
 amax, amin = _amax_face("amax", _amax), _amax_face("amin", _amin)
 
 
-@public(method=False)
+@public()
 def aminmax(input, *, dim=None, keepdim=False):
     """(min, max) over `dim`. Differentiable."""
     dims = () if dim is None else dim

@@ -1,0 +1,6 @@
+"""The operations that only neural networks need: imported with `nn.functional`, or when one of their names is asked for.
+
+They are no tensor methods, so `import backlight` can leave them out (it costs a tenth less so).
+"""
+
+from . import conv, loss, nn, norm, pool, resample  # noqa: F401
