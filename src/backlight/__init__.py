@@ -92,7 +92,8 @@ def __getattr__(name):
 def __dir__():
     from .ops import neural
 
-    return sorted({*globals(), *_LAZY, *(name for name in _REGISTRY if "." not in name)})
+    printing = ("get_printoptions", "set_printoptions")
+    return sorted({*globals(), *_LAZY, *printing, *(name for name in _REGISTRY if "." not in name)})
 
 
 def set_default_device(where=None) -> None:

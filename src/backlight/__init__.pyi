@@ -23,6 +23,7 @@ from . import engine as engine
 from . import errors as errors
 from .dtypes import finfo as finfo
 from .dtypes import get_default_dtype as get_default_dtype
+from .printing import get_printoptions as get_printoptions
 from . import hooks as hooks
 from .dtypes import iinfo as iinfo
 from .autograd.modes import inference_mode as inference_mode
@@ -43,6 +44,7 @@ from .dtypes import promote_types as promote_types
 from . import random as random
 from .dtypes import set_default_dtype as set_default_dtype
 from .autograd.modes import set_grad_enabled as set_grad_enabled
+from .printing import set_printoptions as set_printoptions
 from . import special as special
 from . import state as state
 from . import utils as utils
