@@ -27,7 +27,9 @@ def _implicit_gradient(tensor):
         raise RuntimeError(
             f"grad can be implicitly created only for real scalar outputs but got {dtypes.from_array_type(tensor.array.dtype)}"
         )
-    return np.ones(tensor.array.shape, tensor.array.dtype)
+    gradient = np.empty(tensor.array.shape, tensor.array.dtype)
+    gradient.fill(1)
+    return gradient
 
 
 def _roots(tensors, gradients, create_graph):
