@@ -41,7 +41,7 @@ class Op:
     """A declared operation. `arrays` computes on arrays; `formulas` has one gradient per input (None: no gradient)."""
 
     __slots__ = ("arrays", "broadcasts", "check", "constants", "doc", "formulas", "frees", "function", "inputs", "joint",
-                 "name", "node_class", "node_name", "nondifferentiable", "optional", "outputs", "parameters", "promote", "samples", "saves",
+                 "name", "node_class", "node_name", "nondifferentiable", "optional", "outputs", "parameters", "promote", "saves",
                  "saves_output", "view", "holomorphic")  # fmt: skip
 
     def build(self):
@@ -56,7 +56,7 @@ def _argument_names(f):
 
 
 def op(name, arrays, *formulas, joint=None, node=None, promote="same", view=False, outputs=1, nondifferentiable=(),
-       optional=(), holomorphic=True, frees=False, check=None, doc="", samples=None):  # fmt: skip
+       optional=(), holomorphic=True, frees=False, check=None, doc=""):  # fmt: skip
     """Declares an operation and returns its function.
 
     arrays: computes the output array(s) from the input arrays and parameters. formulas: one for each input tensor.
@@ -69,7 +69,7 @@ def op(name, arrays, *formulas, joint=None, node=None, promote="same", view=Fals
     with the inputs of a call off the fast path, to raise for types that the operation refuses.
     """
     self = Op()
-    self.name, self.arrays, self.joint, self.doc, self.samples = name, arrays, joint, doc, samples
+    self.name, self.arrays, self.joint, self.doc = name, arrays, joint, doc
     self.formulas = formulas
     self.node_name = node or "".join(part.capitalize() for part in name.strip("_").split("_")) + "Backward0"
     self.promote, self.view, self.outputs, self.optional = promote, view, outputs, optional

@@ -298,10 +298,10 @@ class Parameter(Tensor):
         return memo[id(self)]
 
     def __reduce_ex__(self, protocol):
-        return _rebuild_parameter, (self.array, self.requires_grad, self.__dict__.get("_backward_hooks"))
+        return _rebuild_parameter, (self.array, self.requires_grad)
 
 
-def _rebuild_parameter(array, requires_grad, _hooks):
+def _rebuild_parameter(array, requires_grad):
     return Parameter(Tensor._from(array), requires_grad)
 
 

@@ -321,9 +321,9 @@ def _connect(node, args, outputs, recording):
         node._output_numbers[id(x.array)] = number
         target = (node if len(outputs) == 1 else Port(node, number)) if recording and differentiable else None
         if id(x) in dirty:
-            views.bump(x)
             if target is not None:
-                _rebase(x, target, node.edges[inputs[id(x)]], len(outputs))
+                _check_dirty(x, node.edges[inputs[id(x)]], len(outputs))
+            views.rebase(x, target)
         elif id(x) in inputs:
             x = _alias(x)
             if target is not None:
@@ -340,12 +340,11 @@ def _connect(node, args, outputs, recording):
     return results
 
 
-def _rebase(x, target, edge, output_count):
-    """Makes `target` the origin of an input that forward changed in place."""
+def _check_dirty(x, edge, output_count):
+    """RuntimeError for an input that forward may not change in place."""
     if x.base is None:
         if type(edge) is AccumulateGrad:
             raise RuntimeError("a leaf Variable that requires grad has been used in an in-place operation.")
-        x.node = target
         return
     if output_count > 1:
         raise RuntimeError(
@@ -355,9 +354,6 @@ def _rebase(x, target, edge, output_count):
             "Functions: one doing the inplace that returns a single Tensor and a second one that does the other operations)."
         )
     views.check_writable(x)
-    root = x.base.root
-    root.node = views.CopySlices(root, x, target)
-    x.version.rebases += 1
 
 
 def _with_defaults(forward, args, kwargs):

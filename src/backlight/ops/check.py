@@ -20,11 +20,6 @@ def not_implemented(kernel, tensor) -> NotImplementedError:
     return NotImplementedError(f"\"{kernel}\" not implemented for '{dtypes.scalar_type_name(tensor.dtype)}'")
 
 
-def must_be_number(function, name, position, value) -> TypeError:
-    """The error for a value that isn't a number."""
-    return TypeError(f"{function}(): argument '{name}' (position {position}) must be Number, not {type(value).__name__}")
-
-
 def invalid_combination(function, *arguments, **named) -> TypeError:
     """The error for arguments that fit none of a function's forms (PyTorch goes on to list the forms)."""
     given = [type(a).__name__ for a in arguments] + [f"{k}={type(v).__name__}" for k, v in named.items()]

@@ -13,21 +13,14 @@ from ..views import bump
 from .activation import functional
 from .arrange import pad
 from .cast import to
-from .reduce import mean, sum
+from .reduce import _count, mean, sum
 from .shape import reshape, sum_to_size
 
 
 def _moments_of(x, dims):
-    mean_ = np.add.reduce(x, dims, keepdims=True) / x.dtype.type(_size(x.shape, dims))
+    mean_ = np.add.reduce(x, dims, keepdims=True) / x.dtype.type(_count(x.shape, dims))
     centred = x - mean_
-    return mean_, centred, np.add.reduce(centred * centred, dims, keepdims=True) / x.dtype.type(_size(x.shape, dims))
-
-
-def _size(shape, dims):
-    total = 1
-    for d in dims:
-        total *= shape[d]
-    return total
+    return mean_, centred, np.add.reduce(centred * centred, dims, keepdims=True) / x.dtype.type(_count(x.shape, dims))
 
 
 def _normalized(x, dims, eps):
@@ -48,7 +41,7 @@ def _affine_arrays(x, weight, bias, dims, shape, eps):
 def _affine_gradient_arrays(g, x, weight, bias_shape, dims, shape, eps):
     y, scale = _normalized(x, dims, eps)
     inner = g if weight is None else g * weight.reshape(shape)
-    n = x.dtype.type(_size(x.shape, dims))
+    n = x.dtype.type(_count(x.shape, dims))
     mean_g = np.add.reduce(inner, dims, keepdims=True) / n
     mean_gy = np.add.reduce(inner * y, dims, keepdims=True) / n
     gx = (inner - mean_g - y * mean_gy) * scale
@@ -218,7 +211,7 @@ def batch_norm(input, running_mean, running_var, weight=None, bias=None, trainin
     if training:
         if running_mean is not None and x.size:
             mean_, _centred, variance = _moments_of(x, dims)
-            n = _size(x.shape, dims)
+            n = _count(x.shape, dims)
             for running, new in ((running_mean, mean_), (running_var, variance * (n / builtins.max(n - 1, 1)))):
                 running.array *= running.array.dtype.type(1 - momentum)
                 running.array += (momentum * new.reshape(-1)).astype(running.array.dtype)
@@ -270,7 +263,7 @@ def instance_norm(input, running_mean=None, running_var=None, weight=None, bias=
     if running_mean is not None:
         dims = tuple(range(2, x.ndim))
         mean_, _centred, variance = _moments_of(x, dims)
-        count = _size(x.shape, dims)
+        count = _count(x.shape, dims)
         for running, new in ((running_mean, mean_), (running_var, variance * (count / builtins.max(count - 1, 1)))):
             running.array *= running.array.dtype.type(1 - momentum)
             running.array += momentum * new.reshape(n, c).mean(0)

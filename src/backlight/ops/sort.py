@@ -29,16 +29,21 @@ def reverse_cumsum(g, dim):
     return cumsum(g.flip(dim), dim).flip(dim)
 
 
-@public(inplace=True)
-def cumsum(input, dim, *, dtype=None, out=None):
-    """Running sums along `dim`. Differentiable."""
-    if dtype is None and input.array.dtype.kind in "biu":
-        dtype = dtypes.int64
-    if dtype is not None:
-        input = to(input, dtype)
-    d = dimension(dim, input.array.ndim)
-    result = _cumsum(input, d) if input.array.ndim else reshape(_cumsum(reshape(input, 1), 0), ())
-    return result if out is None else write_out(out, result)
+def _scan(name, primitive, doc):
+    def function(input, dim, *, dtype=None, out=None):
+        if dtype is None and input.array.dtype.kind in "biu":
+            dtype = dtypes.int64
+        if dtype is not None:
+            input = to(input, dtype)
+        d = dimension(dim, input.array.ndim)
+        result = primitive(input, d) if input.array.ndim else reshape(primitive(reshape(input, 1), 0), ())
+        return result if out is None else write_out(out, result, name)
+
+    function.__name__, function.__doc__ = name, doc
+    return face(function, name=name, inplace=True)
+
+
+cumsum = _scan("cumsum", _cumsum, "Running sums along `dim`. Differentiable.")
 
 
 def _cumprod_gradient(g, input, _out, dim):
@@ -78,17 +83,7 @@ _cumprod = op("cumprod", lambda x, dim: np.cumprod(x, dim, x.dtype),
     lambda g, input, out, dim: cumprod_gradient(g, input, out, dim))  # fmt: skip
 
 
-@public(inplace=True)
-def cumprod(input, dim, *, dtype=None, out=None):
-    """Running products along `dim`. Differentiable, also through zeros."""
-    if dtype is None and input.array.dtype.kind in "biu":
-        dtype = dtypes.int64
-    if dtype is not None:
-        input = to(input, dtype)
-    d = dimension(dim, input.array.ndim)
-    result = _cumprod(input, d) if input.array.ndim else reshape(_cumprod(reshape(input, 1), 0), ())
-    return result if out is None else write_out(out, result)
-
+cumprod = _scan("cumprod", _cumprod, "Running products along `dim`. Differentiable, also through zeros.")
 
 # Sorting
 
