@@ -69,7 +69,7 @@ half, float, double, short, int, long = float16, float32, float64, int16, int32,
 cfloat, cdouble, chalf = complex64, complex128, complex64
 pi, e, inf, nan, newaxis = 3.141592653589793, 2.718281828459045, _np.inf, _np.nan, None
 
-_LAZY = ("nn", "optim", "utils", "random", "inspect", "printing", "cuda", "linalg", "special", "version")
+_LAZY = ("masked", "return_types", "nn", "func", "optim", "utils", "random", "inspect", "printing", "cuda", "linalg", "fft", "special", "signal", "version")
 
 
 def __getattr__(name):
@@ -81,8 +81,10 @@ def __getattr__(name):
         from . import printing
 
         return getattr(printing, name)
-    from .ops import neural
+    from .ops import later, neural
 
+    if name not in _REGISTRY:
+        later.load()
     if name in _REGISTRY:
         globals()[name] = _REGISTRY[name]
         return globals()[name]
@@ -90,8 +92,9 @@ def __getattr__(name):
 
 
 def __dir__():
-    from .ops import neural
+    from .ops import later, neural
 
+    later.load()
     printing = ("get_printoptions", "set_printoptions")
     return sorted({*globals(), *_LAZY, *printing, *(name for name in _REGISTRY if "." not in name)})
 

@@ -297,6 +297,64 @@ ones, ones_like = _filled("ones", np.ones, "ones")
 empty, empty_like = _filled("empty", np.zeros, "undefined values (zeros here)")
 
 
+def _laid_out(size, stride, array_type):
+    """Zeros with the given strides, in elements."""
+    size, stride = tuple(size), tuple(stride)
+    if len(size) != len(stride):
+        raise RuntimeError(f"dimensionality of sizes ({len(size)}) must match dimensionality of strides ({len(stride)})")
+    span = 0 if 0 in size else 1 + sum((n - 1) * s for n, s in zip(size, stride))
+    array_type = np.dtype(array_type)
+    return np.lib.stride_tricks.as_strided(np.zeros(span, array_type), size, [s * array_type.itemsize for s in stride])
+
+
+@public(method=False)
+def empty_strided(size, stride, *, dtype=None, layout=None, device=None, requires_grad=False, pin_memory=False):
+    """A tensor of undefined values (zeros here) with the given strides, in elements. -> size."""
+    del layout, pin_memory
+    t = dtype or dtypes.get_default_dtype()
+    return _finish(_laid_out(_shape("empty_strided", (size,)), stride, t.array_type), None, device, requires_grad)
+
+
+@public(module="")
+def new_empty_strided(self, size, stride, *, dtype=None, device=None, requires_grad=False, layout=None, pin_memory=False):
+    """A tensor of undefined values (zeros here) with the given strides and this tensor's type. -> size."""
+    del layout, pin_memory
+    t = dtype or self.dtype
+    return _finish(_laid_out(_shape("new_empty_strided", (size,)), stride, t.array_type), None, device, requires_grad)
+
+
+@public(method=False)
+def empty_permuted(size, physical_layout, *, dtype=None, device=None, requires_grad=False, layout=None, pin_memory=False):
+    """A tensor of undefined values (zeros here) whose dimensions lie in memory in the given order. -> size."""
+    del layout, pin_memory
+    size, order = _shape("empty_permuted", (size,)), tuple(physical_layout)
+    if len(order) != len(size):
+        raise RuntimeError("Number of dimensions in size does not match the length of the physical_layout; "
+                           f"i.e. len(size) = {len(size)} is not equal to len(physical_layout) = {len(order)}")  # fmt: skip
+    if sorted(order) != list(range(len(size))):
+        raise RuntimeError(f"physical_layout must be a permutation of the dimensions, but got {list(order)}")
+    t = dtype or dtypes.get_default_dtype()
+    array = np.zeros([size[d] for d in order], t.array_type).transpose(np.argsort(order) if order else ())
+    return _finish(array, None, device, requires_grad)
+
+
+@public(method=False)
+def frombuffer(buffer, *, dtype, count=-1, offset=0, requires_grad=False):
+    """A vector that shares the memory of an object with the buffer protocol. -> (count)."""
+    size = dtype.array_type.itemsize
+    length = memoryview(buffer).nbytes
+    if length == 0:
+        raise ValueError("both buffer length (0) and count (-1) must not be 0")
+    if not 0 <= offset < length:
+        raise ValueError(f"offset ({offset} bytes) must be non-negative and no greater than buffer length ({length} bytes) - 1")
+    if count > 0 and offset + count * size > length:
+        raise ValueError(f"requested buffer length ({count} * {size} bytes) after offset ({offset} bytes) must not be greater than actual "
+                         f"buffer length ({length} bytes)")  # fmt: skip
+    if count < 0 and (length - offset) % size:
+        raise ValueError(f"buffer length ({length - offset} bytes) after offset ({offset} bytes) must be a multiple of element size ({size})")
+    return _finish(np.frombuffer(buffer, dtype.array_type, count, offset), None, None, requires_grad)
+
+
 def _fill_value(function, value):
     if isinstance(value, Tensor):
         return value.item()
@@ -532,6 +590,16 @@ def _resize_(self, *size, memory_format=None):
 
 
 Tensor.resize_ = _resize_
+
+
+@public(inplace=False, name="resize_as_")
+def _resize_as_(input, the_template, *, memory_format=None):
+    """resize_ to the shape of another tensor."""
+    return _resize_(input, the_template.array.shape, memory_format=memory_format)
+
+
+Tensor.resize = lambda self, *sizes: self.reshape(*sizes)
+Tensor.resize_as = lambda self, tensor: self.reshape(tensor.array.shape)
 
 
 def _set_(self, source=None):

@@ -15,12 +15,14 @@ from .state import clock, modes, state
 from .tensor import PLAIN, Tensor, as_subclass
 
 
-def saved_output(node, array):
+def saved_output(node, array, number=0):
     """A node's saved output as a tensor: made from the array and the node, because the node can't hold the tensor."""
     if isinstance(array, tuple):
-        return tuple(saved_output(node, a) for a in array)
+        return tuple(saved_output(node, a, i) for i, a in enumerate(array))
     tensor = Tensor._from(array)
     tensor.node = node
+    if modes.levels and getattr(node, "extra", None):
+        tensor.__dict__.update((("tangents", t) for i, t in node.extra.get("tangents", {}).items() if i == number))
     if node.output_version is None:
         node.output_version = (views.Version(), 0)
     tensor.version = node.output_version[0]
@@ -184,6 +186,12 @@ def attach(op, results, inputs, arrays, parameters):
         if op.view:
             views.view_of(tensor, inputs[0], "multiple outputs" if several else "")
         tensors.append(tensor)
+    if modes.levels:
+        from .forward import propagate
+
+        propagate(op, tensors, inputs, parameters)
+        if op.saves_output and node is not None:  # a node can't hold its output: the output's tangents stay with it
+            node._extra("tangents", dict).update((i, t.__dict__["tangents"]) for i, t in enumerate(tensors) if "tangents" in t.__dict__)
     if state.recorder is not None and node is not None:
         state.recorder.created(op, node, tensors, inputs)
     return tuple(tensors) if several else tensors[0]

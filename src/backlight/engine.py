@@ -21,7 +21,7 @@ import numpy as np
 
 from . import dtypes
 from .hooks import hooks_of, register, run_post_hooks, run_pre_hooks, run_tensor_hooks
-from .state import clock, lock, modes, set_grad_mode, set_recorder, state  # noqa: F401  (set_recorder belongs to the face of the engine)
+from .state import clock, lock, modes, set_grad_mode, set_levels, set_recorder, state  # noqa: F401  (set_recorder belongs to its face)
 from .versions import version_of
 
 # tensor.py puts its class here: the engine builds tensors only for `.grad`, hooks and recorded gradients.
@@ -306,7 +306,7 @@ def ready_queue_order(start, nodes):
 
 
 def sweep(roots, gradients, keep=False, create_graph=False, targets=None, capture=False):
-    """Runs backward from `roots` (nodes or ports) with their gradients, arrays (tensors with create_graph).
+    """Runs backward from `roots` (nodes or ports) with their gradients, arrays (tensors with create_graph or in transforms).
 
     keep: don't free saved tensors. targets: {node: {output number: positions}} restricts the sweep to what leads
     there; with `capture` the gradients of the targets are returned as {position: gradient}, nothing is accumulated.
@@ -318,6 +318,7 @@ def sweep(roots, gradients, keep=False, create_graph=False, targets=None, captur
     for node, g in zip(roots, gradients):
         buffers[node] = g if buffers[node] is None else buffers[node] + g
     captured: dict = {}
+    tensors = create_graph or bool(modes.levels)
     if targets is not None:
         needed = set(targets)
         for node in reversed(steps):
@@ -341,11 +342,11 @@ def sweep(roots, gradients, keep=False, create_graph=False, targets=None, captur
             if surely_plain or (plain and node.hooks is None and type(node) is not Port):
                 if g is None and not node.runs_on_none:
                     continue
-                grads = node.record(g, edges, keep) if create_graph else node.run(g, edges, keep)
+                grads = node.record(g, edges, keep) if tensors else node.run(g, edges, keep)
             else:
                 if targets is not None:
                     edges = tuple([edge if edge in buffers else None for edge in edges])
-                grads = _careful_step(node, g, edges, keep, create_graph, buffers, targets, capture, captured)
+                grads = _careful_step(node, g, edges, keep, tensors, buffers, targets, capture, captured)
                 if grads is None:
                     continue
             g = None
@@ -362,7 +363,7 @@ def sweep(roots, gradients, keep=False, create_graph=False, targets=None, captur
                             buffers[parent] = total
                         else:
                             buffers[parent] = total + grad
-                            if not create_graph:
+                            if not tensors:
                                 summed.add(parent)
                 i += 1  # noqa: SIM113
             grads = grad = None  # or they would look like a second owner of what a leaf receives next
@@ -374,7 +375,7 @@ def sweep(roots, gradients, keep=False, create_graph=False, targets=None, captur
     return captured
 
 
-def _careful_step(node, g, edges, keep, create_graph, buffers, targets, capture, captured):
+def _careful_step(node, g, edges, keep, tensors, buffers, targets, capture, captured):
     """One step where there may be ports, hooks, targets or a recorder. None: there is nothing to pass on."""
     if type(node) is Port:
         if g is not None:
@@ -398,7 +399,7 @@ def _careful_step(node, g, edges, keep, create_graph, buffers, targets, capture,
     recorder = state.recorder
     if recorder is not None:
         recorder.before(node, g)
-    grads = node.record(g, edges, keep) if create_graph else node.run(g, edges, keep)
+    grads = node.record(g, edges, keep) if tensors else node.run(g, edges, keep)
     if node.hooks is not None:
         grads = run_post_hooks(node, grads, g)
     if recorder is not None:
@@ -411,16 +412,18 @@ _sweeps = threading.local()  # .running: the (number, buffers) of this thread's 
 
 def _in_thread(function, *args):
     outcome: dict = {}
-    enabled = modes.grad
+    enabled, levels = modes.grad, modes.levels
 
     def work():
         set_grad_mode(enabled)
+        set_levels(levels)
         try:
             outcome["result"] = function(*args)
         except BaseException as error:  # handed to the caller
             outcome["error"] = error
         finally:
             set_grad_mode(True)  # the thread ends: it must not count as one with grad mode off
+            set_levels(())
 
     thread = threading.Thread(target=work)
     thread.start()

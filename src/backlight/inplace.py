@@ -49,6 +49,12 @@ def inplace(function, tensor, args=(), kwargs=None):
     views.check_writable(tensor)
     stand_in = Tensor._from(tensor.array)  # enters the graph in the tensor's place, and keeps the old contents if saved
     stand_in.node = views.current_node(tensor)
+    if modes.levels:
+        if hasattr(tensor, "write"):  # a tensor under vmap writes its whole batch
+            return tensor.write(function(tensor, *args, **(kwargs or {})))
+        from .forward import carry_tangents
+
+        carry_tangents(tensor, stand_in)
     result = function(stand_in, *args, **(kwargs or {}))
     views.check_writable(tensor, result.node is not None)
     array = tensor.array
@@ -76,6 +82,10 @@ def inplace(function, tensor, args=(), kwargs=None):
     if node is not None and hasattr(type(node), "saves_output"):
         node.saved = tuple(array if s is result.array else s for s in node.saved)
     views.rebase(tensor, node)
+    if modes.levels:
+        from .forward import write_tangents
+
+        write_tangents(tensor, result)
     if node is not None and hasattr(type(node), "saves_output"):
         node.output_version = (tensor.version, tensor.version.count)
     return tensor

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from .op import REGISTRY as _REGISTRY
+from .ops.later import publish as _publish
+from .ops.matrix import LinAlgError as LinAlgError
 
-for _name, _function in _REGISTRY.items():
-    if _name.rpartition(".")[0] == "linalg":
-        globals()[_name.rpartition(".")[2]] = _function
+_publish(globals(), "linalg")
 
 
 def __getattr__(name):

@@ -40,7 +40,7 @@ OPS_PACKAGE = __name__.rpartition(".")[0] + ".ops"
 class Op:
     """A declared operation. `arrays` computes on arrays; `formulas` has one gradient per input (None: no gradient)."""
 
-    __slots__ = ("arrays", "broadcasts", "check", "constants", "doc", "formulas", "frees", "function", "inputs", "joint",
+    __slots__ = ("arrays", "batch", "broadcasts", "check", "constants", "doc", "formulas", "frees", "function", "inputs", "joint",
                  "name", "node_class", "node_name", "nondifferentiable", "optional", "outputs", "parameters", "promote", "saves",
                  "saves_output", "view", "holomorphic")  # fmt: skip
 
@@ -56,7 +56,7 @@ def _argument_names(f):
 
 
 def op(name, arrays, *formulas, joint=None, node=None, promote="same", view=False, outputs=1, nondifferentiable=(),
-       optional=(), holomorphic=True, frees=False, check=None, doc=""):  # fmt: skip
+       optional=(), holomorphic=True, frees=False, check=None, batch=None, doc=""):  # fmt: skip
     """Declares an operation and returns its function.
 
     arrays: computes the output array(s) from the input arrays and parameters. formulas: one for each input tensor.
@@ -66,7 +66,8 @@ def op(name, arrays, *formulas, joint=None, node=None, promote="same", view=Fals
     outputs: how many outputs (-1: it varies); nondifferentiable: the numbers of outputs without gradient. optional:
     inputs that may be None. holomorphic: whether complex gradients follow from the formula by conjugation. frees: whether
     backward may run only once although no input is saved (parameters stand for tensors that PyTorch saves). check: called
-    with the inputs of a call off the fast path, to raise for types that the operation refuses.
+    with the inputs of a call off the fast path, to raise for types that the operation refuses. batch: how it runs under
+    vmap: "leading" (unchanged, if every input gets one more dimension in front), "elementwise", or a rule.
     """
     self = Op()
     self.name, self.arrays, self.joint, self.doc = name, arrays, joint, doc
@@ -74,7 +75,7 @@ def op(name, arrays, *formulas, joint=None, node=None, promote="same", view=Fals
     self.node_name = node or "".join(part.capitalize() for part in name.strip("_").split("_")) + "Backward0"
     self.promote, self.view, self.outputs, self.optional = promote, view, outputs, optional
     self.nondifferentiable, self.holomorphic = nondifferentiable, holomorphic
-    self.node_class, self.check = None, check
+    self.node_class, self.check, self.batch = None, check, batch
     self.constants = {}
     signature = next((f for f in (joint, *formulas) if f is not None), None)
     if signature is None:  # nothing differentiable: the names come from `arrays`
@@ -102,13 +103,13 @@ def op(name, arrays, *formulas, joint=None, node=None, promote="same", view=Fals
 
 def unary(name, arrays, formula, *, promote="float", public=True, **options):
     """Declares an elementwise operation of one tensor and makes it a function and a method."""
-    function = op(name, arrays, formula, promote=promote, **options)
+    function = op(name, arrays, formula, promote=promote, **{"batch": "elementwise", **options})
     return face(function, name=name, inplace=True) if public else function
 
 
 def binary(name, arrays, formula, other_formula, *, promote="arith", public=True, inplace=True, **options):
     """Declares an elementwise operation of two tensors (or numbers) with broadcasting."""
-    function = op(name, arrays, formula, other_formula, promote=promote, **options)
+    function = op(name, arrays, formula, other_formula, promote=promote, **{"batch": "elementwise", **options})
     return face(function, name=name, inplace=inplace) if public else function
 
 

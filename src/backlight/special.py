@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from .op import REGISTRY as _REGISTRY
+from .ops.later import publish as _publish
 
-for _name, _function in _REGISTRY.items():
-    if _name.rpartition(".")[0] == "special":
-        globals()[_name.rpartition(".")[2]] = _function
+_publish(globals(), "special")
 
 
 def __getattr__(name):

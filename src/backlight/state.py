@@ -26,6 +26,7 @@ state.recorder = None  # the one slot for an observer; see set_recorder
 class _ThreadModes(threading.local):
     grad = True
     inference = False
+    levels = ()  # the function transforms (forward mode, vmap) that run, outermost first
 
 
 modes = _ThreadModes()
@@ -49,6 +50,12 @@ def set_inference(on: bool) -> None:
         modes.inference = on
         with lock:
             state.unusual += 1 if on else -1
+
+
+def set_levels(levels) -> None:
+    with lock:
+        state.unusual += bool(levels) - bool(modes.levels)
+    modes.levels = levels
 
 
 def set_recorder(recorder) -> None:

@@ -14,5 +14,15 @@ __all__ = [
 ]  # fmt: skip
 
 
+_LAZY = ("anomaly_mode", "forward_ad", "functional", "gradcheck", "profiler")
+_LAZY_NAMES = {"detect_anomaly": "anomaly_mode", "set_detect_anomaly": "anomaly_mode", "gradgradcheck": "gradcheck"}
+
+
 def __getattr__(name):
-    raise AttributeError(f"backlight.autograd.{name} is not there yet in Backlight")
+    import importlib
+
+    if name in _LAZY:
+        return importlib.import_module(f"{__name__}.{name}")
+    if name in _LAZY_NAMES:
+        return getattr(importlib.import_module(f"{__name__}.{_LAZY_NAMES[name]}"), name)
+    raise AttributeError(f"module 'backlight.autograd' has no attribute '{name}'")

@@ -9,6 +9,7 @@ import numpy as np
 from .. import dtypes
 from ..engine import Port, node_and_number, sweep
 from ..hooks import as_tensor
+from ..state import modes
 from ..tensor import Tensor
 from ..views import current_node
 from .graph import GradientEdge
@@ -34,6 +35,7 @@ def _implicit_gradient(tensor):
 
 def _roots(tensors, gradients, create_graph):
     """The nodes and gradients that a sweep starts from, checked as PyTorch checks them."""
+    as_tensors = create_graph or bool(modes.levels)
     if len(tensors) > len(gradients):
         raise RuntimeError(f"got {len(tensors)} tensors and {len(gradients)} gradients")
     nodes, seeds = [], []
@@ -42,14 +44,14 @@ def _roots(tensors, gradients, create_graph):
             if g is None:
                 raise RuntimeError("grad can be implicitly created only for scalar outputs")
             nodes.append(edge_target(tensor))
-            seeds.append(g if create_graph else g.array)
+            seeds.append(g if as_tensors else g.array)
             continue
         if not isinstance(tensor, Tensor):
             raise TypeError(f"expected Tensor as element {i} in argument 0, but got {type(tensor).__name__}")
         node = current_node(tensor)
         if g is None and node is not None:
             g = _implicit_gradient(tensor)
-            if create_graph:
+            if as_tensors:
                 g = Tensor._from(g)
         elif g is not None:
             if not isinstance(g, Tensor):
@@ -70,7 +72,7 @@ def _roots(tensors, gradients, create_graph):
                 )
             if g.array.dtype != tensor.array.dtype:
                 g = g.to(tensor.dtype)
-            if not create_graph:
+            if not as_tensors:
                 g = g.array
         if node is None:
             raise RuntimeError(f"element {i} of tensors does not require grad and does not have a grad_fn")

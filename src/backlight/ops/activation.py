@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from .. import dtypes
+from .. import dtypes, random
 from ..op import binary, op, public, twin, unary
 from ..op import inplace as write_in_place
 from ..tensor import Tensor, dimension
@@ -35,7 +35,7 @@ def _leaky_arrays(x, slope):
 
 
 _leaky_relu = op("leaky_relu", _leaky_arrays,
-    lambda g, input, _out, negative_slope: g * slope_where(input, 1, negative_slope), promote="arith")  # fmt: skip
+    lambda g, input, _out, negative_slope: g * slope_where(input, 1, negative_slope), promote="arith", batch="elementwise")  # fmt: skip
 
 
 @twin(lambda x, positive, negative: np.where(x > 0, x.dtype.type(positive), x.dtype.type(negative)))
@@ -69,9 +69,9 @@ def _elu_arrays(x, alpha, scale, rate):
 
 
 _elu = op("elu", _elu_arrays,
-    lambda g, input, _out, alpha, scale, rate: g * elu_slope(input, alpha, scale, rate), promote="arith")  # fmt: skip
+    lambda g, input, _out, alpha, scale, rate: g * elu_slope(input, alpha, scale, rate), promote="arith", batch="elementwise")  # fmt: skip
 _celu = op("celu", _elu_arrays,
-    lambda g, input, _out, alpha, scale, rate: g * elu_slope(input, alpha, scale, rate), promote="arith")  # fmt: skip
+    lambda g, input, _out, alpha, scale, rate: g * elu_slope(input, alpha, scale, rate), promote="arith", batch="elementwise")  # fmt: skip
 
 
 @twin(lambda x, alpha, scale, rate: np.where(x > 0, x.dtype.type(scale),
@@ -171,7 +171,7 @@ def _softplus_arrays(x, beta, threshold):
 
 
 _softplus = op("softplus", _softplus_arrays,
-    lambda g, input, _out, beta, threshold: g * softplus_slope(input, beta, threshold), promote="arith")  # fmt: skip
+    lambda g, input, _out, beta, threshold: g * softplus_slope(input, beta, threshold), promote="arith", batch="elementwise")  # fmt: skip
 
 
 @twin(lambda x, beta, threshold: np.where(x * beta > threshold, x.dtype.type(1), sigmoid.arrays(x * x.dtype.type(beta))))
@@ -218,7 +218,7 @@ def logsigmoid(input):
 
 
 _hardtanh = op("hardtanh", lambda x, low, high: np.clip(x, x.dtype.type(low), x.dtype.type(high)),
-    lambda g, input, _out, low, high: g * ((input > low) & (input < high)), promote="arith")  # fmt: skip
+    lambda g, input, _out, low, high: g * ((input > low) & (input < high)), promote="arith", batch="elementwise")  # fmt: skip
 
 
 @public(**functional)
@@ -254,9 +254,9 @@ def hardswish(input, inplace=False):
 
 
 _hardshrink = op("hardshrink", lambda x, lambd: np.where(np.abs(x) > lambd, x, x.dtype.type(0)),
-    lambda g, input, _out, lambd: g * ((input > lambd) | (input < -lambd)), promote="arith")  # fmt: skip
+    lambda g, input, _out, lambd: g * ((input > lambd) | (input < -lambd)), promote="arith", batch="elementwise")  # fmt: skip
 _softshrink = op("softshrink", lambda x, lambd: np.where(x > lambd, x - x.dtype.type(lambd), np.where(x < -lambd, x + x.dtype.type(lambd), x * 0)),
-    lambda g, input, _out, lambd: g * ((input > lambd) | (input < -lambd)), promote="arith")  # fmt: skip
+    lambda g, input, _out, lambd: g * ((input > lambd) | (input < -lambd)), promote="arith", batch="elementwise")  # fmt: skip
 
 
 @public(**functional)
@@ -289,7 +289,7 @@ def softsign(input):
 
 
 _threshold = op("threshold", lambda x, threshold, value: np.where(x > threshold, x, x.dtype.type(value)),
-    lambda g, input, _out, threshold, _value: g * (input > threshold), promote="arith")  # fmt: skip
+    lambda g, input, _out, threshold, _value: g * (input > threshold), promote="arith", batch="elementwise")  # fmt: skip
 
 
 @public(**functional)
@@ -342,11 +342,51 @@ def prelu(input, weight):
     return _prelu(input, reshape(weight, shape))
 
 
+_rrelu = op("rrelu_with_noise", lambda x, noise, _lower, _upper, _training: x * noise,
+    lambda g, _input, noise, _out, _lower, _upper, _training: g * noise, None)  # fmt: skip
+
+
+def _rrelu_slopes(x, lower, upper, training):
+    """The slope for each element: 1 where positive; else drawn anew, one number for each in order, or the middle one."""
+    if not training:
+        return np.where(x > 0, x.dtype.type(1), x.dtype.type((lower + upper) / 2))
+    slopes, below = np.ones_like(x, order="C"), x <= 0
+    slopes[below] = random.uniform((int(below.sum()),), np.dtype("f8"), lower, upper)
+    return slopes
+
+
+@public(method=False)
+def rrelu(input, lower=1.0 / 8, upper=1.0 / 3, training=False, inplace=False):
+    """input where positive, else input times a random slope from [lower, upper] (the middle if not training). Differentiable."""
+    _check_float("leaky_relu_cpu", input)
+    if not lower <= upper:
+        raise RuntimeError("Lower bound should be less than or equal to the upper bound")
+    slopes = Tensor._from(_rrelu_slopes(input.array, lower, upper, training))
+    return write_if(inplace, input, lambda x: _rrelu(x, slopes, lower, upper, training))
+
+
+public(name="rrelu", **functional)(rrelu)
+
+
+@public(**functional)
+def gumbel_softmax(logits, tau=1, hard=False, eps=1e-10, dim=-1):
+    """A sample from the Gumbel-softmax distribution (Jang et al. 2017); hard: one-hot, with the soft one's gradient."""
+    del eps
+    noise = Tensor._from(np.empty_like(logits.array, order="C")).exponential_().log()
+    soft = ((logits - noise) / tau).softmax(dim)
+    if not hard:
+        return soft
+    d = dimension(dim, soft.array.ndim)
+    chosen = np.zeros_like(soft.array)
+    np.put_along_axis(chosen, np.expand_dims(soft.array.argmax(d), d), 1, d)
+    return Tensor._from(chosen) - soft.detach() + soft
+
+
 for _name, _function in (("sigmoid", sigmoid), ("tanh", tanh)):
     public(name=_name, **functional)(_function)
 for _name, _function in (
     ("elu_", elu), ("leaky_relu_", leaky_relu), ("relu_", relu), ("hardtanh_", hardtanh), ("selu_", selu), ("celu_", celu),
-    ("threshold_", threshold),
+    ("threshold_", threshold), ("rrelu_", rrelu),
 ):  # fmt: skip
     public(name=_name, **functional)(
         lambda input, *args, _function=_function, **kwargs: _function(input, *args, inplace=True, **kwargs)

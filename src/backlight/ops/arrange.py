@@ -7,6 +7,7 @@ import builtins
 import numpy as np
 from numpy.lib.stride_tricks import as_strided as _strides
 
+from .. import batching
 from ..op import face, op, public, twin, write_out
 from ..tensor import Tensor, dimension
 from .cast import clone
@@ -42,13 +43,13 @@ def _undiagonal_arrays(g, shape, offset, dim1, dim2):
 
 
 _diagonal = op("diagonal", _diagonal_arrays,
-    lambda g, input_shape, _out, offset, dim1, dim2: _undiagonal(g, input_shape, offset, dim1, dim2), view=True)  # fmt: skip
+    lambda g, input_shape, _out, offset, dim1, dim2: _undiagonal(g, input_shape, offset, dim1, dim2), view=True, batch="leading")  # fmt: skip
 _diagonal_copy = op("diagonal_copy", lambda x, offset, dim1, dim2: np.diagonal(x, offset, dim1, dim2).copy(),
     lambda g, input_shape, _out, offset, dim1, dim2: _undiagonal(g, input_shape, offset, dim1, dim2),
-    node="DiagonalBackward0_copy")  # fmt: skip
+    node="DiagonalBackward0_copy", batch="leading")  # fmt: skip
 _diagonal_put = op("diagonal_put", _undiagonal_arrays,
     lambda g, _input, _out, _shape, offset, dim1, dim2: _diagonal(g, offset, dim1, dim2),
-    node="DiagEmbedBackward0")  # fmt: skip
+    node="DiagEmbedBackward0", batch="leading")  # fmt: skip
 
 
 @public()
@@ -83,8 +84,8 @@ def diag(input, diagonal=0):
     return _diagonal_copy(input, diagonal, 0, 1)
 
 
-tril = op("tril", lambda x, diagonal=0: np.tril(x, diagonal), lambda g, _input, _out, diagonal: tril(g, diagonal))
-triu = op("triu", lambda x, diagonal=0: np.triu(x, diagonal), lambda g, _input, _out, diagonal: triu(g, diagonal))
+tril = op("tril", lambda x, diagonal=0: np.tril(x, diagonal), lambda g, _input, _out, diagonal: tril(g, diagonal), batch="leading")
+triu = op("triu", lambda x, diagonal=0: np.triu(x, diagonal), lambda g, _input, _out, diagonal: triu(g, diagonal), batch="leading")
 
 
 def _triangle(name, primitive, words):
@@ -103,9 +104,9 @@ _triangle("triu", triu, "upper")
 
 # Order
 
-_flip = op("flip", lambda x, dims: np.flip(x, dims).copy(), lambda g, _input, _out, dims: _flip(g, dims))
+_flip = op("flip", lambda x, dims: np.flip(x, dims).copy(), lambda g, _input, _out, dims: _flip(g, dims), batch="leading")
 _roll = op("roll", lambda x, shifts, dims: np.roll(x, shifts if dims is not None else shifts[0], dims),
-    lambda g, _input, _out, shifts, dims: _roll(g, tuple([-s for s in shifts]), dims))  # fmt: skip
+    lambda g, _input, _out, shifts, dims: _roll(g, tuple([-s for s in shifts]), dims), batch=batching.roll_rule)  # fmt: skip
 
 
 @public()

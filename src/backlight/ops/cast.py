@@ -19,7 +19,7 @@ def _conj(x):
 
 
 conj = op("conj", _conj, lambda g, _input, _out: conj(g), holomorphic=False, promote="keep",
-          doc="The complex conjugate; a real tensor is returned as it is. (*S) -> (*S).")  # fmt: skip
+          doc="The complex conjugate; a real tensor is returned as it is. (*S) -> (*S).", batch="leading")  # fmt: skip
 conj_physical = face(conj, name="conj_physical", inplace=True)
 face(conj, name="conj")
 Tensor.resolve_conj = lambda self: self  # conj() computes at once here, so there is nothing left to resolve
@@ -29,11 +29,11 @@ def _real(x):
     return x.real if x.dtype.kind == "c" else x
 
 
-_real_op = op("real", lambda x: x.real, lambda g, _input, _out: to_complex(g), holomorphic=False, view=True, promote="keep")
+_real_op = op("real", lambda x: x.real, lambda g, _input, _out: to_complex(g), holomorphic=False, view=True, promote="keep", batch="leading")
 _imag_op = op("imag", lambda x: x.imag, lambda g, _input, _out: to_complex(g) * 1j, holomorphic=False, view=True,
-              promote="keep")  # fmt: skip
+              promote="keep", batch="leading")  # fmt: skip
 to_complex = op("to_complex", lambda x: x.astype(np.complex64 if x.dtype == np.float32 else np.complex128),
-                lambda g, _input, _out: real(g), holomorphic=False, promote="keep", node="ToCopyBackward0")  # fmt: skip
+                lambda g, _input, _out: real(g), holomorphic=False, promote="keep", node="ToCopyBackward0", batch="leading")  # fmt: skip
 
 
 @public(method=False)
@@ -85,7 +85,7 @@ def _cast_arrays(x, target, _source):
 
 
 _cast = op("to_copy", _cast_arrays, lambda g, _input, _out, target, source: _cast_back(g, source, target),
-           promote="keep", node="ToCopyBackward0", holomorphic=False)  # fmt: skip
+           promote="keep", node="ToCopyBackward0", holomorphic=False, batch="leading")  # fmt: skip
 
 
 @twin(lambda g, source, _target: engine.cast(g, source))
@@ -173,7 +173,7 @@ def _type_as(self, other):
 
 
 Tensor.type_as = _type_as
-_clone = op("clone", lambda x, order: x.copy(order=order), lambda g, _input, _out, _order: g, promote="keep")
+_clone = op("clone", lambda x, order: x.copy(order=order), lambda g, _input, _out, _order: g, promote="keep", batch="leading")
 
 
 @public()
@@ -187,7 +187,7 @@ clone.arrays = np.copy
 # Complex numbers from and as other things
 
 _angle = op("angle", lambda x: np.angle(x) if x.dtype.kind == "c" else np.where(np.isnan(x), x, np.where(x < 0, np.pi, 0)).astype(x.dtype),
-    lambda g, input, _out: angle_gradient(g, input), holomorphic=False)  # fmt: skip
+    lambda g, input, _out: angle_gradient(g, input), holomorphic=False, batch="leading")  # fmt: skip
 
 
 @twin(
@@ -232,9 +232,9 @@ def _as_complex_arrays(x):
 
 _as_real = op(
     "view_as_real", _as_real_arrays, lambda g, _input, _out: as_complex(g), view=True, promote="keep", holomorphic=False
-)
+, batch="leading")
 _as_complex = op("view_as_complex", _as_complex_arrays, lambda g, _input, _out: as_real(g), view=True, promote="keep",
-                 holomorphic=False)  # fmt: skip
+                 holomorphic=False, batch="leading")  # fmt: skip
 
 
 @twin(lambda x: _as_complex_arrays(np.ascontiguousarray(x)))

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from .. import dtypes
+from .. import batching, dtypes
 from ..creation import no_gradient
 from ..op import binary, check_broadcast, op, public, twin, write_out
+from ..state import modes
 from ..tensor import Tensor
 from .cast import to
 from .check import invalid_combination, not_tensor, scalar_name
@@ -59,7 +60,7 @@ def _inside(x, min, max):
 
 
 _clamp = op("clamp", _clamp_arrays, lambda g, input, _out, min, max: g * _inside(input, min, max),
-            node="ClampBackward1")  # fmt: skip
+            node="ClampBackward1", batch="leading")  # fmt: skip
 
 
 def _inside_tensors(x, min, max):
@@ -77,7 +78,7 @@ _clamp_tensors = op("clamp_tensors", _clamp_tensor_arrays,
     lambda g, input, min, max, _out: g * _inside_tensors(input, min, max),
     lambda g, input, min, max, _out: g * (input < min if max is None else (input < min) & (min < max)),
     lambda g, input, min, max, _out: g * (input > max if min is None else (input > max) | (max < min)),
-    optional=("min", "max"), node="ClampBackward0")  # fmt: skip
+    optional=("min", "max"), node="ClampBackward0", batch="elementwise")  # fmt: skip
 
 
 def _clamp_with_tensors(input, min, max):
@@ -151,7 +152,7 @@ _where = op("where", lambda condition, input, other: np.where(condition, input, 
     None,
     lambda g, condition, _input, _other, _out: masked_fill(g, ~condition, 0),
     lambda g, condition, _input, _other, _out: masked_fill(g, condition, 0),
-    promote="keep")  # fmt: skip
+    promote="keep", batch="elementwise")  # fmt: skip
 
 
 @public(method=False)
@@ -198,12 +199,12 @@ def _masked_fill_arrays(x, mask, value):
 _masked_fill = op("masked_fill", _masked_fill_arrays,
     lambda g, _input, mask, _out, _value: masked_fill(g, mask, 0),
     None,
-    promote="keep")  # fmt: skip
+    promote="keep", batch="elementwise")  # fmt: skip
 _masked_fill_tensor = op("masked_fill_tensor", _masked_fill_arrays,
     lambda g, _input, mask, _value, _out: masked_fill(g, mask, 0),
     None,
     lambda g, _input, mask, _value, _out: sum_all(g * mask),
-    promote="keep", node="MaskedFillBackward1")  # fmt: skip
+    promote="keep", node="MaskedFillBackward1", batch=batching.masked_fill_rule)  # fmt: skip
 
 
 @twin(lambda x: np.add.reduce(x, None))
@@ -232,7 +233,7 @@ def masked_fill(input, mask, value):
             raise RuntimeError(
                 f"masked_fill_ only supports a 0-dimensional value tensor, but got tensor with {value.array.ndim} dimension(s)."
             )
-        if value.node is not None:
+        if value.node is not None or modes.levels:
             return _masked_fill_tensor(input, mask, value)
         value = value.array.item()
     t = dtypes.number_type(value)
@@ -288,7 +289,7 @@ def _nan_to_num_arrays(x, nan, posinf, neginf):
 
 
 _nan_to_num = op("nan_to_num", _nan_to_num_arrays,
-    lambda g, input, _out, _nan, _posinf, _neginf: where_zero(not_finite(input), g), promote="keep")  # fmt: skip
+    lambda g, input, _out, _nan, _posinf, _neginf: where_zero(not_finite(input), g), promote="keep", batch="leading")  # fmt: skip
 
 
 @twin(lambda x: ~np.isfinite(x))

@@ -8,7 +8,7 @@ import math
 import numpy as np
 from numpy.lib.stride_tricks import as_strided as _strides
 
-from .. import dtypes
+from .. import batching, dtypes
 from ..op import op, public, twin
 from .arrange import pad
 from .shape import reshape, squeeze, unsqueeze
@@ -90,19 +90,19 @@ _conv = op("convolution", _conv_arrays,
     lambda g, input, weight_shape, _bias, _out, stride, padding, dilation, groups, _sizes:
         _conv_weight(g, input, weight_shape[2:], stride, padding, dilation, groups),
     lambda g, _input, _weight, _bias, _out, _stride, _padding, _dilation, _groups, _sizes: over_channels(g),
-    optional=("bias",))  # fmt: skip
+    optional=("bias",), batch=batching.convolution_rule)  # fmt: skip
 _conv_input = op("convolution_input", _conv_input_arrays,
     lambda g, input_shape, weight, _out, _spatial, stride, padding, dilation, groups:
         conv_plain(g, weight, stride, padding, dilation, groups, input_shape[2:]),
     lambda g, input, weight_shape, _out, _spatial, stride, padding, dilation, groups:
         _conv_weight(input, g, weight_shape[2:], stride, padding, dilation, groups),
-    node="ConvolutionBackward0")  # fmt: skip
+    node="ConvolutionBackward0", batch=batching.convolution_rule)  # fmt: skip
 _conv_weight = op("convolution_weight", _conv_weight_arrays,
     lambda g, input_shape, x, _out, _kernel, stride, padding, dilation, groups:
         conv_plain(x, g, stride, padding, dilation, groups, input_shape[2:]),
     lambda g, input, x_shape, _out, _kernel, stride, padding, dilation, groups:
         _conv_input(input, g, x_shape[2:], stride, padding, dilation, groups),
-    node="ConvolutionBackward0")  # fmt: skip
+    node="ConvolutionBackward0", batch=batching.convolution_weight_rule)  # fmt: skip
 
 
 @twin(lambda x, w, *geometry: _conv_arrays(x, w, None, *geometry))
@@ -236,7 +236,7 @@ def _unfold_arrays(x, kernel, dilation, padding, stride):
 
 _im2col = op("im2col", _unfold_arrays,
     lambda g, input_shape, _out, kernel, dilation, padding, stride: _col2im(g, input_shape, kernel, dilation, padding, stride),
-    node="Im2ColBackward0")  # fmt: skip
+    node="Im2ColBackward0", batch=batching.merged_rule)  # fmt: skip
 
 
 def _fold_arrays(g, shape, kernel, dilation, padding, stride):
@@ -248,7 +248,7 @@ def _fold_arrays(g, shape, kernel, dilation, padding, stride):
 
 _col2im = op("col2im", _fold_arrays,
     lambda g, _input, _out, _shape, kernel, dilation, padding, stride: _im2col(g, kernel, dilation, padding, stride),
-    node="Col2ImBackward0")  # fmt: skip
+    node="Col2ImBackward0", batch=batching.merged_rule)  # fmt: skip
 
 
 @public(name="unfold", **functional)
@@ -301,3 +301,29 @@ def pixel_unshuffle(input, downscale_factor):
 
 
 public(name="pixel_unshuffle", **functional)(pixel_unshuffle)
+
+
+_channel_shuffle = op("channel_shuffle", lambda x, groups: _shuffled(x, groups),
+    lambda g, input_shape, _out, groups: _channel_shuffle(g, input_shape[1] // groups))  # fmt: skip
+
+
+def _shuffled(x, groups):
+    return x.reshape(x.shape[0], groups, x.shape[1] // groups, *x.shape[2:]).swapaxes(1, 2).reshape(x.shape)
+
+
+@public(method=False)
+def channel_shuffle(input, groups):
+    """Deals the channels of the groups out in turn. (N, C, *) -> the same. Differentiable (Zhang et al. 2018)."""
+    x = input.array
+    if x.ndim <= 2:
+        raise RuntimeError(f"channel_shuffle expects input with > 2 dims, but got input with sizes {list(x.shape)}")
+    if groups <= 0:
+        raise RuntimeError(f"Number of groups to divide channels in must be positive. Value of groups:{groups}")
+    if x.shape[1] % groups:
+        raise RuntimeError(f"Number of channels must be divisible by groups. Got {x.shape[1]} channels and {groups} groups.")
+    return _channel_shuffle(input, groups)
+
+
+for _name in ("channel_shuffle", "native_channel_shuffle"):
+    public(name=_name, **functional)(channel_shuffle)
+public(name="native_channel_shuffle", method=False)(channel_shuffle)

@@ -7,7 +7,7 @@ import builtins
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
-from .. import dtypes
+from .. import batching, dtypes
 from ..engine import modes
 from ..op import check_broadcast, op, public, write_out
 from ..tensor import Tensor, dimension
@@ -34,8 +34,9 @@ def _check_gather(name, x, dim, index):
                 f"Size does not match at dimension {d} expected index {list(index.array.shape)} to be no larger than self "
                 f"{list(x.array.shape)} apart from dimension {dim}"
             )
-    if index.array.size and (index.array.min() < 0 or index.array.max() >= shape[dim]):
-        bad = index.array.reshape(-1)[np.flatnonzero((index.array < 0) | (index.array >= shape[dim]))[0]]
+    places = batching.all_values(index)
+    if places.size and (places.min() < 0 or places.max() >= shape[dim]):
+        bad = places.reshape(-1)[np.flatnonzero((places < 0) | (places >= shape[dim]))[0]]
         raise RuntimeError(f"index {bad} is out of bounds for dimension {dim} with size {shape[dim]}")
 
 
@@ -72,9 +73,9 @@ def _ungather_arrays(g, index, shape, dim):
 
 
 _gather = op("gather", _gather_arrays,
-    lambda g, input_shape, index, _out, dim: _ungather(g, index, input_shape, dim), None, promote="keep")  # fmt: skip
+    lambda g, input_shape, index, _out, dim: _ungather(g, index, input_shape, dim), None, promote="keep", batch="leading")  # fmt: skip
 _ungather = op("ungather", _ungather_arrays,
-    lambda g, _input, index, _out, _shape, dim: _gather(g, index, dim), None, promote="keep")  # fmt: skip
+    lambda g, _input, index, _out, _shape, dim: _gather(g, index, dim), None, promote="keep", batch="leading")  # fmt: skip
 
 
 @public()
@@ -89,15 +90,15 @@ def gather(input, dim, index, *, sparse_grad=False, out=None):
 
 _scatter_add = op("scatter_add", _scatter_add_arrays,
     lambda g, _input, _index, _src, _out, _dim: g, None,
-    lambda g, _input, index, src_shape, _out, dim: fit(_gather(g, index, dim), src_shape), promote="keep")  # fmt: skip
+    lambda g, _input, index, src_shape, _out, dim: fit(_gather(g, index, dim), src_shape), promote="keep", batch="leading")  # fmt: skip
 _scatter = op("scatter", _scatter_arrays,
     lambda g, _input, index, _src, _out, dim: _scatter_value(g, index, dim, 0), None,
-    lambda g, _input, index, src_shape, _out, dim: fit(_gather(g, index, dim), src_shape), promote="keep")  # fmt: skip
+    lambda g, _input, index, src_shape, _out, dim: fit(_gather(g, index, dim), src_shape), promote="keep", batch="leading")  # fmt: skip
 
 
 _scatter_value = op("scatter_value", lambda x, index, dim, value: _scatter_arrays(x, index, np.asarray(value, x.dtype), dim),
     lambda g, _input, index, _out, dim, _value: _scatter_value(g, index, dim, 0), None,
-    promote="keep", node="ScatterBackward1")  # fmt: skip
+    promote="keep", node="ScatterBackward1", batch="leading")  # fmt: skip
 
 
 def _fit_arrays(g, shape):
@@ -161,7 +162,7 @@ def _scatter_multiply_arrays(input, index, src, dim):
     return out
 
 
-_scatter_multiply = op("scatter_multiply", _scatter_multiply_arrays, None, None, None, promote="keep")
+_scatter_multiply = op("scatter_multiply", _scatter_multiply_arrays, None, None, None, promote="keep", batch="leading")
 
 
 def _select_index(index, dim):
@@ -173,15 +174,16 @@ def _check_vector_index(name, index, n):
         raise IndexError(f"{name}(): Index is supposed to be a vector")
     if index.dtype not in (dtypes.int64, dtypes.int32):
         raise RuntimeError(f"{name}(): Expected dtype int32 or int64 for index")
-    if index.array.size and (index.array.min() < 0 or index.array.max() >= n):
+    places = batching.all_values(index)
+    if places.size and (places.min() < 0 or places.max() >= n):
         raise IndexError("index out of range in self")
 
 
 _index_select = op("index_select", lambda x, index, dim: np.take(x, index, dim),
-    lambda g, input_shape, index, _out, dim: _index_add_zero(g, index, input_shape, dim), None, promote="keep")  # fmt: skip
+    lambda g, input_shape, index, _out, dim: _index_add_zero(g, index, input_shape, dim), None, promote="keep", batch=batching.index_select_rule)  # fmt: skip
 _index_add_zero = op("index_add_zero",
     lambda g, index, shape, dim: _index_add_arrays(np.zeros(shape, g.dtype), index, g, dim),
-    lambda g, _input, index, _out, _shape, dim: _index_select(g, index, dim), None, promote="keep")  # fmt: skip
+    lambda g, _input, index, _out, _shape, dim: _index_select(g, index, dim), None, promote="keep", batch=batching.index_select_rule)  # fmt: skip
 
 
 def _index_add_arrays(x, index, src, dim):
@@ -205,7 +207,7 @@ def index_select(input, dim, index, *, out=None):
 
 _index_add = op("index_add", _index_add_arrays,
     lambda g, _input, _index, _src, _out, _dim: g, None,
-    lambda g, _input, index, _src, _out, dim: _index_select(g, index, dim), promote="keep")  # fmt: skip
+    lambda g, _input, index, _src, _out, dim: _index_select(g, index, dim), promote="keep", batch=batching.index_select_rule)  # fmt: skip
 
 
 @public(inplace=True)
@@ -229,9 +231,9 @@ def index_add(input, dim, index, source, *, alpha=1):
 
 _index_copy = op("index_copy", lambda x, source, place: _index_put_arrays(x, source, place, False),
     lambda g, _input, _source, _out, place: _index_put(g, zero_of(g), place, False),
-    lambda g, _input, _source, _out, place: _index(g, place))  # fmt: skip
+    lambda g, _input, _source, _out, place: _index(g, place), batch=batching.index_put_rule)  # fmt: skip
 _index_fill = op("index_fill", lambda x, place, value: _index_put_arrays(x, value, place, False),
-    lambda g, _input, _out, place, _value: _index_put(g, zero_of(g), place, False))  # fmt: skip
+    lambda g, _input, _out, place, _value: _index_put(g, zero_of(g), place, False), batch=batching.index_rule)  # fmt: skip
 
 
 @public(inplace=True)
@@ -242,7 +244,7 @@ def index_fill(input, dim, index, value):
         return input.masked_fill(Tensor._from(np.asarray(index.array.size > 0)), value)
     _checked_index(index.array, input.array.shape[d], 0)
     if isinstance(value, Tensor):
-        if value.requires_grad:
+        if value.requires_grad or modes.levels:
             mask = np.zeros(input.array.shape[d], bool)
             mask[index.array] = True
             return input.masked_fill(Tensor._from(mask.reshape([-1 if i == d else 1 for i in range(input.array.ndim)])), value)
@@ -280,17 +282,6 @@ def _one_at(shape, d):
 
 
 @public()
-def take(input, index):
-    """The elements of the flat tensor at the indices. Differentiable in input."""
-    n = input.array.size
-    wrong = (index.array < -n) | (index.array >= n)
-    if wrong.any():
-        raise IndexError(f"out of range: tried to access index {index.array[wrong][0]} on a tensor of {n} elements.")
-    return reshape(_index(flatten(input) if input.array.ndim != 1 else input,
-                          (_checked_index(index.array.reshape(-1), input.array.size, 0),)), index.array.shape)  # fmt: skip
-
-
-@public()
 def masked_select(input, mask, *, out=None):
     """The elements where the mask holds, as a vector. Differentiable in input."""
     if mask.dtype is not dtypes.bool_:
@@ -303,7 +294,7 @@ def masked_select(input, mask, *, out=None):
 
 _masked_scatter = op("masked_scatter", lambda x, source, place: _index_put_arrays(x, source, place, False),
     lambda g, _input, _source, _out, place: _index_put(g, zero_of(g), place, False),
-    lambda g, _input, _source, _out, place: _index(g, place))  # fmt: skip
+    lambda g, _input, _source, _out, place: _index(g, place), batch=batching.index_put_rule)  # fmt: skip
 
 
 @public(inplace=True)
@@ -338,9 +329,6 @@ def nonzero(input, *, out=None, as_tuple=False):
     return result if out is None else write_out(out, result)
 
 
-Tensor.argwhere = lambda self: nonzero(self)
-
-
 @public()
 def repeat_interleave(input, repeats, dim=None, *, output_size=None):
     """Repeats each element (or slice of `dim`) `repeats` times in place. Differentiable in input."""
@@ -370,8 +358,8 @@ def _refold_arrays(g, shape, dim, size, step):
 
 
 _unfold = op("unfold", _unfold_arrays, lambda g, input_shape, _out, dim, size, step: _refold(g, input_shape, dim, size, step),
-             view=True)  # fmt: skip
-_refold = op("unfold_backward", _refold_arrays, lambda g, _input, _out, _shape, dim, size, step: _unfold(g, dim, size, step))
+             view=True, batch="leading")  # fmt: skip
+_refold = op("unfold_backward", _refold_arrays, lambda g, _input, _out, _shape, dim, size, step: _unfold(g, dim, size, step), batch="leading")
 
 
 @public()
@@ -454,6 +442,79 @@ def unique(input, sorted=True, return_inverse=False, return_counts=False, dim=No
     if return_inverse and dim is None:
         parts[1] = reshape(parts[1], input.array.shape)
     return tuple(parts)
+
+
+def _unique_consecutive_arrays(x, dim):
+    """(what differs from its predecessor, the number of the run that each element belongs to, the runs' lengths)."""
+    moved = x.reshape(-1) if dim is None else np.moveaxis(x, dim, 0)
+    rows = moved.reshape(len(moved), moved[:1].size)
+    fresh = np.ones(len(rows), bool)
+    fresh[1:] = (rows[1:] != rows[:-1]).any(1)
+    starts = np.flatnonzero(fresh)
+    inverse = np.cumsum(fresh) - 1
+    values = moved[starts] if dim is None else np.moveaxis(moved[starts], 0, dim)
+    counts = np.diff(np.append(starts, len(rows)))
+    return values, inverse.reshape(x.shape) if dim is None else inverse, counts
+
+
+_unique_consecutive = op("unique_consecutive", _unique_consecutive_arrays,
+    lambda _g, _input, _out, _dim: not_differentiable("unique_consecutive"), nondifferentiable=(1, 2), promote="keep")  # fmt: skip
+
+
+def not_differentiable(name):
+    """Raises what PyTorch raises where a derivative is missing."""
+    raise RuntimeError(f"derivative for aten::{name} is not implemented")
+
+
+@public()
+def unique_consecutive(input, return_inverse=False, return_counts=False, dim=None):
+    """The elements (or slices of `dim`) without repetitions of their predecessor; with inverse indices and counts if asked for.
+
+    >>> import backlight as torch
+    >>> torch.unique_consecutive(torch.tensor([1, 1, 2, 1]))
+    tensor([1, 2, 1])
+    """
+    found = _unique_consecutive(input, None if dim is None else dimension(dim, input.array.ndim))
+    parts = [x for x, wanted in zip(found, (True, return_inverse, return_counts)) if wanted]
+    return tuple(parts) if len(parts) > 1 else parts[0]
+
+
+@public(method=False)
+def unravel_index(indices, shape):
+    """The coordinates of indices into a flat tensor of the given shape: a tuple of tensors, one for each dimension."""
+    if not isinstance(indices, Tensor):
+        raise AttributeError(f"'{type(indices).__name__}' object has no attribute 'is_complex'")
+    if indices.dtype.category != 1:
+        raise TypeError(f"expected 'indices' to be integer dtype, but got {indices.dtype}")
+    if not isinstance(shape, (int, tuple, list)) or (
+        not isinstance(shape, int) and builtins.any(not isinstance(n, int) for n in shape)
+    ):
+        raise TypeError(f"expected 'shape' to be int or sequence of ints, but got {type(shape)}")
+    shape = (shape,) if isinstance(shape, int) else tuple(shape)
+    if builtins.any(n < 0 for n in shape):
+        raise ValueError(f"'shape' cannot have negative values, but got {shape}")
+    found, rest = [], indices.array
+    for n in reversed(shape):
+        found.append(Tensor._from(np.asarray(rest % n, rest.dtype)))
+        rest = rest // n
+    return tuple(reversed(found))
+
+
+@public()
+def argwhere(input):
+    """The indices of the elements that aren't zero: (count, ndim) int64."""
+    return nonzero(input)
+
+
+@public()
+def nonzero_static(input, *, size, fill_value=-1):
+    """nonzero with a fixed number of rows: cut off, or filled up with fill_value. -> (size, ndim) int64."""
+    if size < 0:
+        raise RuntimeError(f"nonzero_static: 'size' must be an non-negative integer, but got {size}")
+    found = nonzero(input).array[:size]
+    out = np.full((size, input.array.ndim), fill_value, np.int64)
+    out[: len(found)] = found
+    return Tensor._from(out)
 
 
 @public(method=False, module="nn.functional")

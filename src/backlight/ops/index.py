@@ -6,10 +6,11 @@ import builtins
 
 import numpy as np
 
-from .. import dtypes
+from .. import batching, dtypes
 from ..creation import no_gradient
 from ..engine import cast, sum_to
 from ..op import check_broadcast, inplace, op, public, twin
+from ..state import modes
 from ..tensor import Tensor
 from .cast import to
 from .shape import _select, _slice, alias, reshape, sum_to_size, unsqueeze
@@ -28,8 +29,8 @@ def _unindex_arrays(g, shape, index):
     return out
 
 
-_index = op("index", _index_arrays, lambda g, input_shape, _out, index: _unindex(g, input_shape, index), frees=True)
-_unindex = op("unindex", _unindex_arrays, lambda g, _input, _out, _shape, index: _index(g, index))
+_index = op("index", _index_arrays, lambda g, input_shape, _out, index: _unindex(g, input_shape, index), frees=True, batch=batching.index_rule)
+_unindex = op("unindex", _unindex_arrays, lambda g, _input, _out, _shape, index: _index(g, index), batch=batching.index_rule)
 
 
 INDEX_TYPES = (dtypes.int64, dtypes.int32, dtypes.uint8, dtypes.bool_)
@@ -63,8 +64,31 @@ def _getitem(self, index):
         return _select_first(self, index)
     if type(index) is slice and self.array.ndim and index.step is None and _plain(index.start) and _plain(index.stop):
         return _slice(self, (index,))
-    result, advanced = _basic(self, index)
+    if modes.levels:
+        index, stand_ins = _without_batches(index)
+        result, advanced = _basic(self, index)
+        if advanced is not None and stand_ins:
+            return batching.indexed(result, advanced, stand_ins)
+    else:
+        result, advanced = _basic(self, index)
     return result if advanced is None else _index(result, advanced)
+
+
+def _without_batches(index):
+    """The index with zeros in place of tensors under vmap, and {id of the zeros: tensor}."""
+    items, stand_ins = [], {}
+    for item in _parse(index):
+        if type(item) is batching.Batched:
+            if item.dtype in (dtypes.bool_, dtypes.uint8):
+                raise RuntimeError(
+                    "vmap: We do not support batching operators that can output dynamic shape. Attempted to vmap over aten::nonzero. "
+                    "Please file an issue at https://github.com/pytorch/pytorch/issues if you need this feature."
+                )
+            zeros = np.zeros(item.array.shape or (1,), np.int64)
+            stand_ins[id(zeros)] = item
+            item = Tensor._from(zeros)
+        items.append(item)
+    return (tuple(items) if stand_ins else index), stand_ins
 
 
 def _plain(bound):
@@ -199,6 +223,9 @@ def _is_mask(index):
 
 def _setitem(self, index, value):
     """x[index] = value: writes in place, and the graph follows (CopySlices)."""
+    stand_ins = {}
+    if modes.levels:
+        index, stand_ins = _without_batches(index)
     target, advanced = _basic(self, index) if index is not True else (unsqueeze(self, 0), None)
     if not isinstance(value, Tensor):
         if dtypes.number_type(value) is None:
@@ -206,6 +233,9 @@ def _setitem(self, index, value):
             name = kind.__name__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__name__}"
             raise TypeError(f"can't assign a {name} to a {self.type()}")
         value = Tensor._from(np.asarray(value).astype(self.array.dtype))
+    if stand_ins:
+        inplace(lambda old: batching.indexed(old, advanced, stand_ins, value), target)
+        return
     if index is False:
         return
     if advanced is None:
@@ -234,7 +264,7 @@ def _real_cast(value, array_type):
 _copy = op("copy", _copy_arrays,
     lambda g, _input, _src, _out, _array_type, _shape, _source: no_gradient(g),
     lambda g, _input, src_shape, _out, _array_type, _shape, source: _uncopy(g, src_shape, source),
-    promote="keep", node="CopyBackwards")  # fmt: skip
+    promote="keep", node="CopyBackwards", batch=batching.copy_rule)  # fmt: skip
 
 
 @twin(lambda g, shape, source: cast(sum_to(g, shape), source))
@@ -299,7 +329,7 @@ def _index_put_arrays(x, value, index, accumulate):
 
 _index_put = op("index_put", _index_put_arrays,
     lambda g, _input, _value, _out, index, accumulate: g if accumulate else _index_put(g, zero_of(g), index, False),
-    lambda g, _input, value_shape, _out, index, _accumulate: _to_shape(_index(g, index), value_shape))  # fmt: skip
+    lambda g, _input, value_shape, _out, index, _accumulate: _to_shape(_index(g, index), value_shape), batch=batching.index_put_rule)  # fmt: skip
 
 
 @twin(lambda g: np.zeros((), g.dtype))

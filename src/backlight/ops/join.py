@@ -33,7 +33,7 @@ def variadic(name, arrays, gradients, node):
                 f"lambda {inputs.replace('_shape', '')}, {names}: arrays(({inputs.replace('_shape', '')},), {names})",
                 {"arrays": arrays},
             )
-            made[count] = op(f"{name}_{count}", plain, joint=joint, node=node, promote="keep")
+            made[count] = op(f"{name}_{count}", plain, joint=joint, node=node, promote="keep", batch="leading")
         return made[count]
 
     parameters = arrays.__code__.co_varnames[1 : arrays.__code__.co_argcount]
@@ -138,9 +138,9 @@ def _filled(g, shape, lengths, dim):
 
 
 _split = op("split", _pieces, lambda g, input_shape, _out, lengths, dim: _unsplit(g, input_shape, lengths, dim),
-            outputs=-1, view=True)  # fmt: skip
+            outputs=-1, view=True, batch="leading")  # fmt: skip
 _split_with_sizes = op("split_with_sizes", _pieces,
-    lambda g, input_shape, _out, lengths, dim: _unsplit(g, input_shape, lengths, dim), outputs=-1, view=True)  # fmt: skip
+    lambda g, input_shape, _out, lengths, dim: _unsplit(g, input_shape, lengths, dim), outputs=-1, view=True, batch="leading")  # fmt: skip
 
 
 @public()
@@ -198,7 +198,7 @@ def _ununbind(g, shape, dim):
 
 _unbind = op("unbind", lambda x, dim: tuple(x[(slice(None),) * dim + (i, ...)]
                                             for i in range(x.shape[dim])),
-             lambda g, input_shape, _out, dim: _ununbind(g, input_shape, dim), outputs=-1, view=True)  # fmt: skip
+             lambda g, input_shape, _out, dim: _ununbind(g, input_shape, dim), outputs=-1, view=True, batch="leading")  # fmt: skip
 
 
 @public()
@@ -299,6 +299,28 @@ def tensor_split(input, indices_or_sections, dim=0):
         ends = [builtins.min(builtins.max(i + n if i < 0 else i, 0), n) for i in indices_or_sections]
     starts = [0, *ends]
     return tuple(narrow(input, d, a, builtins.max(b - a, 0)) for a, b in zip(starts, [*ends, n], strict=True))
+
+
+def _directed_split(name, least, direction):
+    def function(input, indices_or_sections):
+        n = input.array.ndim
+        if n < least:
+            raise RuntimeError(f"torch.{name} requires a tensor with at least {least} dimension, but got a tensor with {n} dimensions!")
+        dim = 0 if n == 1 else direction
+        if isinstance(indices_or_sections, int) and (
+            indices_or_sections == 0 or input.array.shape[dim] % indices_or_sections
+        ):
+            raise RuntimeError(f"torch.{name} attempted to split along dimension {dim}, but the size of the dimension "
+                               f"{input.array.shape[dim]} is not divisible by the split_size {indices_or_sections}!")  # fmt: skip
+        return tensor_split(input, indices_or_sections, dim)
+
+    function.__doc__ = f"Views of the tensor, split along a dimension as numpy.{name} does. Differentiable."
+    return face(function, name=name)
+
+
+hsplit = _directed_split("hsplit", 1, 1)
+vsplit = _directed_split("vsplit", 2, 0)
+dsplit = _directed_split("dsplit", 3, 2)
 
 
 @public(method=False)

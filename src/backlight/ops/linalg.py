@@ -1,10 +1,10 @@
-"""Matrix products: mm, bmm, matmul, addmm, einsum; and the few decompositions that norms need."""
+"""Matrix products: mm, bmm, matmul, addmm, einsum; and vector norms. Decompositions are in decompositions.py."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from .. import dtypes
+from .. import batching, dtypes
 from ..op import check_broadcast, face, op, public, twin, write_out
 from ..tensor import Tensor, dimension
 from .arrange import diagonal
@@ -13,22 +13,22 @@ from .check import not_implemented, not_tensor
 from .choose import where_zero
 from .pointwise import abs, mul, sgn
 from .reduce import dims_of, keep_dims, spread, sum
-from .shape import _t, _unsafe_view, expand, permute, reshape, squeeze, sum_to_size_, t, transpose, unsqueeze
+from .shape import _t, _unsafe_view, expand, reshape, squeeze, sum_to_size_, t, transpose, unsqueeze
 
 # x @ w.t() is how a linear layer uses its weight, so the gradient of a right factor is computed as the transpose of
 # a row-major product: its transpose, the weight's gradient, then needs no copy.
 mm_ = op("mm", np.matmul,
     lambda g, _input, mat2, _out: mm_(g, t(mat2)),
-    lambda g, input, _mat2, _out: t(mm_(t(g), input)))  # fmt: skip
+    lambda g, input, _mat2, _out: t(mm_(t(g), input)), batch=batching.matmul_rule)  # fmt: skip
 bmm_ = op("bmm", np.matmul,
     lambda g, _input, mat2, _out: bmm_(g, transpose(mat2, 1, 2)),
-    lambda g, input, _mat2, _out: bmm_(transpose(input, 1, 2), g))  # fmt: skip
+    lambda g, input, _mat2, _out: bmm_(transpose(input, 1, 2), g), batch="leading")  # fmt: skip
 mv_ = op("mv", np.matmul,
     lambda g, _input, vec, _out: mul(unsqueeze(g, 1), vec),
-    lambda g, input, _vec, _out: mv_(t(input), g))  # fmt: skip
+    lambda g, input, _vec, _out: mv_(t(input), g), batch=batching.matmul_rule)  # fmt: skip
 dot_ = op("dot", lambda a, b: np.dot(a, b),
     lambda g, _input, tensor, _out: mul(g, tensor),
-    lambda g, input, _tensor, _out: mul(g, input))  # fmt: skip
+    lambda g, input, _tensor, _out: mul(g, input), batch=batching.dot_rule)  # fmt: skip
 
 
 def _addmm_arrays(bias, a, b):
@@ -40,7 +40,7 @@ def _addmm_arrays(bias, a, b):
 addmm_ = op("addmm", _addmm_arrays,
     lambda g, input_shape, _mat1, _mat2, _out: sum_to_size_(g, input_shape),
     lambda g, _input, _mat1, mat2, _out: mm_(g, t(mat2)),
-    lambda g, _input, mat1, _mat2, _out: t(mm_(t(g), mat1)))  # fmt: skip
+    lambda g, _input, mat1, _mat2, _out: t(mm_(t(g), mat1)), batch=batching.addmm_rule)  # fmt: skip
 
 
 def _addmm_arrays(bias, a, b, beta, alpha):
@@ -52,7 +52,7 @@ _addmm_scaled = op("addmm_scaled", _addmm_arrays,
     lambda g, input_shape, _mat1, _mat2, _out, beta, _alpha: sum_to_size_(g, input_shape) * beta,
     lambda g, _input, _mat1, mat2, _out, _beta, alpha: mm_(g, t(mat2)) * alpha,
     lambda g, _input, mat1, _mat2, _out, _beta, alpha: t(mm_(t(g), mat1)) * alpha,
-    node="AddmmBackward0")  # fmt: skip
+    node="AddmmBackward0", batch=batching.addmm_rule)  # fmt: skip
 
 
 def _same_type(a, b):
@@ -115,20 +115,25 @@ def mv(input, vec, *, out=None):
     return result if out is None else write_out(out, result)
 
 
-@public()
-def dot(input, tensor, *, out=None):
-    """The sum of the products of two vectors. (N), (N) -> (). Differentiable in both."""
+def check_dot(input, tensor, kernel):
+    """RuntimeError unless these are two vectors of one type and length."""
     x, y = input.array, tensor.array
     if x.ndim != 1 or y.ndim != 1:
         raise RuntimeError(f"1D tensors expected, but got {x.ndim}D and {y.ndim}D tensors")
     if x.dtype == bool:
-        raise not_implemented("dot", input)
+        raise not_implemented(kernel, input)
     if x.dtype != y.dtype:
         names = [dtypes.scalar_type_name(v.dtype) for v in (input, tensor)]
         raise RuntimeError(f"dot : expected both vectors to have same dtype, but found {names[0]} and {names[1]}")
     if x.shape != y.shape:
         raise RuntimeError(f"inconsistent tensor size, expected tensor [{x.size}] and src [{y.size}] to have the same number of "
                            f"elements, but got {x.size} and {y.size} elements respectively")  # fmt: skip
+
+
+@public()
+def dot(input, tensor, *, out=None):
+    """The sum of the products of two vectors. (N), (N) -> (). Differentiable in both."""
+    check_dot(input, tensor, "dot")
     result = dot_(input, tensor)
     return result if out is None else write_out(out, result)
 
@@ -160,7 +165,14 @@ def matmul(input, other, *, out=None):
     return result if out is None else write_out(out, result)
 
 
-_first_row = op("first_row", lambda x: x[0], lambda g, _input, _out: unsqueeze(g, 0), view=True, node="SqueezeBackward4")
+_first_row = op(
+    "first_row",
+    lambda x: x[0],
+    lambda g, _input, _out: unsqueeze(g, 0),
+    view=True,
+    node="SqueezeBackward4",
+    batch=batching.first_row_rule,
+)
 
 
 def _matmul(a, b):
@@ -350,7 +362,7 @@ def as_type(mask, like):
 
 
 _vector_norm = op("vector_norm", _vector_norm_arrays, _vector_norm_gradient, node="LinalgVectorNormBackward0",
-                  holomorphic=False)  # fmt: skip
+                  holomorphic=False, batch=batching.some_dims)  # fmt: skip
 
 
 @public(method=False, module="linalg", name="vector_norm")
@@ -377,7 +389,12 @@ def norm(input, p="fro", dim=None, keepdim=False, out=None, dtype=None):
     if dtype is not None:
         input = to(input, dtype)
     if p == "nuc":
-        result = nuclear_norm(input, dim, keepdim)
+        from .matrix_norms import matrix_norm
+
+        n = input.array.ndim
+        if dim is None and n != 2:
+            raise RuntimeError("linalg.matrix_norm: dim must be a 2-tuple")
+        result = matrix_norm(input, "nuc", (0, 1) if dim is None else dim, keepdim)
     else:
         if input.array.dtype.kind in "biu":
             raise RuntimeError(f"linalg.vector_norm: Expected a floating point or complex tensor as input. Got "
@@ -389,51 +406,6 @@ def norm(input, p="fro", dim=None, keepdim=False, out=None, dtype=None):
             raise RuntimeError(f"linalg.matrix_norm: dim must be a 2-tuple. Got {list(dims)}")
         result = vector_norm(input, 2 if p in ("fro", None) else p, dims, keepdim)
     return result if out is None else write_out(out, result)
-
-
-# The singular values, for the nuclear norm
-
-
-_nuclear = op("nuclear_norm", lambda x: np.linalg.svd(x, compute_uv=False).sum(-1),
-    lambda g, input, _out: mul(unsqueeze(unsqueeze(g, -1), -1), polar_factor(input)), node="LinalgSvdBackward0", holomorphic=False)  # fmt: skip
-
-
-def _polar_arrays(x):
-    u, _s, v = np.linalg.svd(x, full_matrices=False)
-    return np.matmul(u, v)
-
-
-def _polar_gradient(g, x):
-    """Gradient of U V^T through the SVD x = U S V^T (square or not), arrays only."""
-    u, s, v = np.linalg.svd(x, full_matrices=False)
-    inner = np.swapaxes(u.conj(), -1, -2) @ g @ np.swapaxes(v.conj(), -1, -2)
-    skew = inner - np.swapaxes(inner.conj(), -1, -2)
-    core = skew / (s[..., :, None] + s[..., None, :])
-    result = u @ core @ v
-    if x.shape[-2] > x.shape[-1]:
-        result = result + (g - u @ (np.swapaxes(u.conj(), -1, -2) @ g)) @ np.swapaxes(v.conj(), -1, -2) / s[..., None, :] @ v
-    elif x.shape[-2] < x.shape[-1]:
-        vh = np.swapaxes(v.conj(), -1, -2)
-        result = result + u @ ((np.swapaxes(u.conj(), -1, -2) / s[..., :, None]) @ (g - (g @ vh) @ v))
-    return result
-
-
-polar_gradient = op("polar_gradient", _polar_gradient, None, None)
-polar_factor = op("polar_factor", _polar_arrays, lambda g, input, _out: polar_gradient(g, input), holomorphic=False)
-
-
-def nuclear_norm(input, dim=None, keepdim=False):
-    """The sum of the singular values of the matrices in two dimensions. Differentiable twice."""
-    n = input.array.ndim
-    dims = tuple(d % n for d in (dim if dim is not None else (0, 1)))
-    if len(dims) != 2 or (dim is None and n != 2):
-        raise RuntimeError("linalg.matrix_norm: dim must be a 2-tuple")
-    x = permute(input, [i for i in range(n) if i not in dims] + list(dims))
-    result = _nuclear(x)
-    if keepdim:
-        for d in sorted(dims):
-            result = unsqueeze(result, d)
-    return result
 
 
 # Products of other kinds
@@ -464,7 +436,7 @@ def _cross_arrays(a, b, dim):
 
 _cross = op("linalg_cross", _cross_arrays,
     lambda g, _input, other, _out, dim: _cross(other, g, dim),
-    lambda g, input, _other, _out, dim: _cross(g, input, dim))  # fmt: skip
+    lambda g, input, _other, _out, dim: _cross(g, input, dim), batch="leading")  # fmt: skip
 
 
 @public(method=False, module="linalg", name="cross")

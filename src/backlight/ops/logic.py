@@ -41,7 +41,7 @@ def _ordered(name, ufunc):
 
 def _compare(name, ufunc, aliases=()):
     arrays = ufunc_of_two(ufunc) if name in ("eq", "ne") or name.startswith("logical") else _ordered(name, ufunc)
-    function = op(name, arrays, None, None, promote="compare",
+    function = op(name, arrays, None, None, promote="compare", batch="elementwise",
                   doc=f"Elementwise {name} with broadcasting: a bool tensor.")  # fmt: skip
     for alias in (name, *aliases):
         face(function, name=alias, inplace=True)
@@ -97,7 +97,7 @@ def _bitwise(name, ufunc):
             raise not_implemented(f"{kernel}_cpu", Tensor._from(input))
         return ufunc(input, other)
 
-    return face(op(name, arrays, None, None, promote="arith"), name=name, inplace=True)
+    return face(op(name, arrays, None, None, promote="arith", batch="elementwise"), name=name, inplace=True)
 
 
 bitwise_and = _bitwise("bitwise_and", np.bitwise_and)
@@ -113,14 +113,14 @@ def _not_arrays(input):
     return np.invert(input)
 
 
-bitwise_not = face(op("bitwise_not", _not_arrays, None, promote="keep"), name="bitwise_not", inplace=True)
+bitwise_not = face(op("bitwise_not", _not_arrays, None, promote="keep", batch="leading"), name="bitwise_not", inplace=True)
 
 
 def _test(name, ufunc, doc):
-    return face(op(name, ufunc_of_one(ufunc), None, promote="keep", doc=doc), name=name)
+    return face(op(name, ufunc_of_one(ufunc), None, promote="keep", batch="leading", doc=doc), name=name)
 
 
-_logical_not = op("logical_not", ufunc_of_one(np.logical_not), None, promote="keep")
+_logical_not = op("logical_not", ufunc_of_one(np.logical_not), None, promote="keep", batch="leading")
 
 
 @public()
@@ -136,7 +136,7 @@ Tensor.logical_not_ = _written(logical_not, "logical_not")
 isnan = _test("isnan", np.isnan, "Whether each element is NaN.")
 isinf = _test("isinf", np.isinf, "Whether each element is infinite.")
 isfinite = _test("isfinite", np.isfinite, "Whether each element is finite.")
-_signbit = op("signbit", ufunc_of_one(np.signbit), None, promote="keep")
+_signbit = op("signbit", ufunc_of_one(np.signbit), None, promote="keep", batch="leading")
 
 
 @public()
@@ -148,6 +148,12 @@ def signbit(input, *, out=None):
 
 isposinf = _test("isposinf", np.isposinf, "Whether each element is +inf.")
 isneginf = _test("isneginf", np.isneginf, "Whether each element is -inf.")
+
+
+@public()
+def isreal(input):
+    """Whether the imaginary part of each element is zero: a bool tensor."""
+    return Tensor._from(np.asarray(np.isreal(input.array)))
 
 
 def _same_dtype(input, other):

@@ -7,7 +7,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from .. import dtypes
+from .. import batching, dtypes
 from ..op import check_broadcast, op, public, twin, write_out
 from ..tensor import Tensor
 from .activation import functional, logsigmoid, softplus
@@ -93,7 +93,7 @@ def _loss_arrays(loss):
 
 _mse = op("mse_loss", lambda x, target, reduction: _loss_arrays(lambda d, _p: d * d)(x, target, reduction, None),
     lambda g, input, target, _out, reduction: g * (input - target) * (2.0 * _mean_scale(reduction, count_of(input))),
-    lambda g, input, target, _out, reduction: g * (target - input) * (2.0 * _mean_scale(reduction, count_of(input))))  # fmt: skip
+    lambda g, input, target, _out, reduction: g * (target - input) * (2.0 * _mean_scale(reduction, count_of(input))), batch=batching.reduced)  # fmt: skip
 
 
 def _huber_arrays(d, delta):
@@ -110,10 +110,10 @@ def _smooth_arrays(d, beta):
 
 _huber = op("huber_loss", _loss_arrays(_huber_arrays),
     lambda g, input, target, _out, reduction, delta: g * clamp(input - target, -delta, delta) * _mean_scale(reduction, count_of(input)),
-    lambda g, input, target, _out, reduction, delta: g * clamp(target - input, -delta, delta) * _mean_scale(reduction, count_of(input)))  # fmt: skip
+    lambda g, input, target, _out, reduction, delta: g * clamp(target - input, -delta, delta) * _mean_scale(reduction, count_of(input)), batch=batching.reduced)  # fmt: skip
 _smooth_l1 = op("smooth_l1_loss", _loss_arrays(_smooth_arrays),
     lambda g, input, target, _out, reduction, beta: g * smooth_slope(input - target, beta) * _mean_scale(reduction, count_of(input)),
-    lambda g, input, target, _out, reduction, beta: g * smooth_slope(target - input, beta) * _mean_scale(reduction, count_of(input)))  # fmt: skip
+    lambda g, input, target, _out, reduction, beta: g * smooth_slope(target - input, beta) * _mean_scale(reduction, count_of(input)), batch=batching.reduced)  # fmt: skip
 
 
 @twin(lambda d, beta: np.sign(d) if beta == 0 else np.clip(d / beta, -1, 1))
@@ -211,7 +211,7 @@ def _nll_gradient_arrays(g, shape, target, weight, reduction, ignore):
 
 _nll = op("nll_loss", _nll_arrays,
     lambda g, input_shape, target, weight, _out, reduction, ignore: nll_gradient(g, target, weight, input_shape, reduction, ignore),
-    None, None, promote="keep", optional=("weight",))  # fmt: skip
+    None, None, promote="keep", optional=("weight",), batch=batching.nll_rule)  # fmt: skip
 nll_gradient = op("nll_gradient", lambda g, target, weight, shape, reduction, ignore:
         _nll_gradient_arrays(g, shape, target, weight, reduction, ignore),
     lambda g, _input, target, weight, _out, _shape, reduction, ignore: nll_back(g, target, weight, reduction, ignore),
@@ -248,16 +248,16 @@ def _plain_gradient_arrays(g, target, shape, reduction):
 
 _nll_plain = op("nll_loss_plain", _plain_arrays,
     lambda g, input_shape, target, _out, reduction: _nll_plain_gradient(g, target, input_shape, reduction),
-    None, promote="keep", node="NllLossBackward0")  # fmt: skip
+    None, promote="keep", node="NllLossBackward0", batch=batching.nll_rule)  # fmt: skip
 _nll_plain_gradient = op("nll_loss_plain_gradient", _plain_gradient_arrays,
     lambda g, _input, target, _out, _shape, reduction: _nll_plain(g, target, reduction), None, promote="keep")  # fmt: skip
 
 
-def _is_plain(x, t, ignore_index):
-    if x.ndim != 2 or t.ndim != 1 or t.dtype != np.int64 or len(t) != len(x) or not len(t):
+def _is_plain(x, t, ndim, ignore_index):
+    if x.ndim != 2 or ndim != 1 or t.dtype != np.int64 or t.shape[-1] != len(x) or not len(x):
         return False
     # As unsigned numbers negative indices are huge, so one maximum checks both ends.
-    return np.maximum.reduce(t.view(np.uint64)) < x.shape[1] and not 0 <= ignore_index < x.shape[1]
+    return np.maximum.reduce(t.view(np.uint64), None) < x.shape[1] and not 0 <= ignore_index < x.shape[1]
 
 
 @public(**functional)
@@ -265,7 +265,7 @@ def nll_loss(input, target, weight=None, size_average=None, ignore_index=-100, r
     """-input[n, target[n]], weighted by class and averaged over the weights. (N, C, *), (N, *) -> (). Differentiable."""
     reduction = _reduction(size_average, reduce, reduction)
     x = input.array
-    if weight is None and _is_plain(x, target.array, ignore_index):
+    if weight is None and _is_plain(x, batching.all_values(target), target.array.ndim, ignore_index):
         return _nll_plain(input, target, reduction)
     if x.ndim < 1:
         raise ValueError(f"Expected 1 or more dimensions (got {x.ndim})")
@@ -288,7 +288,7 @@ def nll_loss(input, target, weight=None, size_average=None, ignore_index=-100, r
     if weight is not None and weight.array.shape != (classes,):
         raise RuntimeError(f"weight tensor should be defined either for all {classes} classes or no classes but got weight tensor of "
                            f"shape: {list(weight.array.shape)}")  # fmt: skip
-    t = target.array
+    t = batching.all_values(target)
     if (t.view(np.uint64) >= classes).any():  # also what is negative
         wrong = (t != ignore_index) & ((t < 0) | (t >= classes))
         if wrong.any():
@@ -375,7 +375,7 @@ def _bce_arrays(x, target):
 
 _bce = op("binary_cross_entropy", _bce_arrays,
     lambda g, input, target, _out: g * (input - target) / clamp((1 - input) * input, 1e-12),
-    lambda g, input, _target, _out: g * (log(1 - input) - log(input)))  # fmt: skip
+    lambda g, input, _target, _out: g * (log(1 - input) - log(input)), batch="elementwise")  # fmt: skip
 
 
 @public(**functional)
@@ -398,7 +398,7 @@ def binary_cross_entropy(input, target, weight=None, size_average=None, reduce=N
 _bce_logits = op("binary_cross_entropy_with_logits",
     lambda x, target: np.maximum(x, 0) - x * target + np.log1p(np.exp(-np.abs(x))),
     lambda g, input, target, _out: g * (sigmoid(input) - target),
-    lambda g, input, _target, _out: -g * input)  # fmt: skip
+    lambda g, input, _target, _out: -g * input, batch="elementwise")  # fmt: skip
 
 
 @public(**functional)

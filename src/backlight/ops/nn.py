@@ -6,8 +6,9 @@ import math
 
 import numpy as np
 
-from .. import dtypes, random
+from .. import batching, dtypes, random
 from ..op import op, public, twin
+from ..state import modes
 from ..tensor import Tensor
 from ..views import bump
 from .activation import functional, write_if
@@ -25,8 +26,16 @@ def _check_probability(p):
         raise ValueError(f"dropout probability has to be between 0 and 1, but got {p}")
 
 
-def _dropout_mask(shape, dtype, p):
-    return random.bernoulli_(np.empty(shape, dtype), 1 - p)
+def _dropout_mask(shape, dtype, p, scaled=True):
+    """Zeros and ones (or 1 / (1 - p) in their place, if scaled) as a tensor."""
+
+    def draw(shape):
+        mask = random.bernoulli_(np.empty(shape, dtype), 1 - p)
+        if scaled:
+            mask /= dtype.type(1 - p)
+        return mask
+
+    return batching.sampled(draw, shape) if modes.levels else Tensor._from(draw(shape))
 
 
 @public(method=False)
@@ -39,8 +48,6 @@ def dropout(input, p=0.5, training=True, inplace=False):
         zero = Tensor._from(np.zeros((), input.array.dtype))
         return write_if(inplace, input, lambda x: x * zero)
     mask = _dropout_mask(input.array.shape, input.array.dtype, p)
-    mask /= input.array.dtype.type(1 - p)
-    mask = Tensor._from(mask)
     return write_if(inplace, input, lambda x: x * mask)
 
 
@@ -60,8 +67,7 @@ def _feature_dropout(name, minimum):
         if p == 1:
             return x * 0
         mask = _dropout_mask(shape + (1,) * (minimum - 2), input.array.dtype, p)
-        mask /= input.array.dtype.type(1 - p)
-        mask = Tensor._from(mask[0] if single else mask.reshape(shape + (1,) * (input.array.ndim - 2)))
+        mask = mask[0] if single else mask.reshape(shape + (1,) * (input.array.ndim - 2))
         return write_if(inplace, input, lambda y: y * mask)
 
     function.__doc__ = "Zeroes whole channels with probability p and scales the rest, when training. Differentiable."
@@ -77,13 +83,28 @@ def alpha_dropout(input, p=0.5, training=False, inplace=False):
     _check_probability(p)
     if not training or p == 0:
         return input
+    return _alpha_dropout(input, p, inplace, input.array.shape)
+
+
+@public(**functional)
+def feature_alpha_dropout(input, p=0.5, training=False, inplace=False):
+    """alpha_dropout of whole channels. (N, C, *) -> the same. Differentiable."""
+    _check_probability(p)
+    if not training or p == 0:
+        return input
+    if input.array.ndim < 2:
+        raise RuntimeError("Feature dropout requires at least 2 dimensions in the input")
+    return _alpha_dropout(input, p, inplace, input.array.shape[:2] + (1,) * (input.array.ndim - 2))
+
+
+def _alpha_dropout(input, p, inplace, mask_shape):
     alpha = 1.7580993408473766
     if p == 1:
         return write_if(inplace, input, lambda x: x * 0)
-    mask = _dropout_mask(input.array.shape, input.array.dtype, p)
+    mask = _dropout_mask(mask_shape, input.array.dtype, p, scaled=False)
     a = 1 / math.sqrt((alpha * alpha * p + 1) * (1 - p))
-    shift = Tensor._from(((mask - 1) * (alpha * a) + alpha * a * p).astype(input.array.dtype))
-    keep = Tensor._from((mask * a).astype(input.array.dtype))
+    shift = (mask - 1) * (alpha * a) + alpha * a * p
+    keep = mask * a
     return write_if(inplace, input, lambda x: x * keep + shift)
 
 
@@ -92,7 +113,7 @@ def alpha_dropout(input, p=0.5, training=False, inplace=False):
 
 _embedding = op("embedding", lambda w, index, _padding: w[index],
     lambda g, input_shape, index, _out, padding: embedding_gradient(g, index, input_shape, padding), None,
-    promote="keep", node="EmbeddingBackward0")  # fmt: skip
+    promote="keep", node="EmbeddingBackward0", batch=batching.embedding_rule)  # fmt: skip
 
 
 def _embedding_gradient_arrays(g, index, shape, padding):
@@ -115,6 +136,15 @@ def masked_rows(g, index, padding):
     return g if padding < 0 else masked_fill(g, (index == padding).unsqueeze(-1), 0)
 
 
+def limit_norms(weight, index, max_norm, norm_type):
+    """Rescales, in place, the rows of the weight that are used and have a greater norm."""
+    used = np.unique(index)
+    rows = weight.array[used]
+    norms = (np.abs(rows) ** norm_type).sum(1, keepdims=True) ** (1 / norm_type)
+    weight.array[used] = np.where(norms > max_norm, rows * (max_norm / (norms + 1e-7)), rows)
+    bump(weight)
+
+
 @public(**functional)
 def embedding(input, weight, padding_idx=None, max_norm=None, norm_type=2.0, scale_grad_by_freq=False, sparse=False):
     """The rows of `weight` at the indices. (*S) int64, (N, E) -> (*S, E). Differentiable in weight.
@@ -133,15 +163,11 @@ def embedding(input, weight, padding_idx=None, max_norm=None, norm_type=2.0, sca
         if not -n <= padding_idx < n:
             raise AssertionError("Padding_idx must be within num_embeddings")
         padding_idx %= n
-    index = input.array
+    index = batching.all_values(input)
     if index.size and (index.min() < 0 or index.max() >= n):
         raise IndexError("index out of range in self")
     if max_norm is not None:
-        used = np.unique(index)
-        rows = weight.array[used]
-        norms = (np.abs(rows) ** norm_type).sum(1, keepdims=True) ** (1 / norm_type)
-        weight.array[used] = np.where(norms > max_norm, rows * (max_norm / (norms + 1e-7)), rows)
-        bump(weight)
+        limit_norms(weight, index, max_norm, norm_type)
     if scale_grad_by_freq:
         _values, inverse, counts = np.unique(index, return_inverse=True, return_counts=True)
         return _scaled_embedding(
@@ -198,5 +224,5 @@ def scaled_dot_product_attention(
             scores = scores + mask
     weights = softmax(scores, -1)
     if mask is not None:
-        weights = masked_fill(weights, Tensor._from(np.isneginf(scores.array).all(-1, keepdims=True)), 0)
+        weights = masked_fill(weights, (scores == -math.inf).all(-1, keepdim=True), 0)
     return matmul(dropout(weights, dropout_p) if dropout_p else weights, value)

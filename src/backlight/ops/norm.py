@@ -6,8 +6,9 @@ import builtins
 
 import numpy as np
 
-from .. import dtypes, engine
+from .. import batching, dtypes, engine
 from ..op import op, public, twin
+from ..state import modes
 from ..tensor import Tensor
 from ..views import bump
 from .activation import functional
@@ -65,14 +66,14 @@ def affine_gradient(g, x, weight, bias_shape, dims, shape, eps):
 
 _layer_norm = op("native_layer_norm", _affine_arrays,
     joint=lambda g, input, weight, bias_shape, _out, dims, shape, eps: affine_gradient(g, input, weight, bias_shape, dims, shape, eps),
-    optional=("weight", "bias"))  # fmt: skip
+    optional=("weight", "bias"), batch=batching.normalise_rule)  # fmt: skip
 _batch_norm_train = op("native_batch_norm", _affine_arrays,
     joint=lambda g, input, weight, bias_shape, _out, dims, shape, eps: affine_gradient(g, input, weight, bias_shape, dims, shape, eps),
-    optional=("weight", "bias"))  # fmt: skip
+    optional=("weight", "bias"), batch=batching.normalise_rule)  # fmt: skip
 _group_norm = op("native_group_norm",
     lambda x, weight, bias, groups, eps: _group_arrays(x, weight, bias, groups, eps),
     joint=lambda g, input, weight, bias_shape, _out, groups, eps: group_gradient(g, input, weight, bias_shape, groups, eps),
-    optional=("weight", "bias"))  # fmt: skip
+    optional=("weight", "bias"), batch=batching.group_norm_rule)  # fmt: skip
 
 
 def _channel_shape(ndim):
@@ -209,7 +210,9 @@ def batch_norm(input, running_mean, running_var, weight=None, bias=None, trainin
     dims = (0, *range(2, x.ndim))
     shape = (1, channels) + (1,) * (x.ndim - 2)
     if training:
-        if running_mean is not None and x.size:
+        if running_mean is not None and modes.levels:
+            _move_statistics(input.detach(), running_mean, running_var, momentum, dims)
+        elif running_mean is not None and x.size:
             mean_, _centred, variance = _moments_of(x, dims)
             n = _count(x.shape, dims)
             for running, new in ((running_mean, mean_), (running_var, variance * (n / builtins.max(n - 1, 1)))):
@@ -219,8 +222,22 @@ def batch_norm(input, running_mean, running_var, weight=None, bias=None, trainin
         if not x.size:
             return input * 1
         return _batch_norm_train(input, weight, bias, dims, shape, eps)
+    if modes.levels:
+        scale = reshape((running_var.detach() + eps).rsqrt(), shape)
+        return _batch_norm_eval(input, weight, bias, reshape(running_mean.detach(), shape), scale, shape)
     scale = Tensor._from((1 / np.sqrt(running_var.array + running_var.array.dtype.type(eps))).reshape(shape))
     return _batch_norm_eval(input, weight, bias, Tensor._from(running_mean.array.reshape(shape)), scale, shape)
+
+
+def _move_statistics(x, running_mean, running_var, momentum, dims):
+    """The update of running statistics as operations, for function transforms."""
+    if any(type(x) is not Tensor and type(r) is Tensor for r in (running_mean, running_var)):
+        raise RuntimeError(
+            "Batch norm got a batched tensor as input while the running_mean or running_var, which will be updated in place, were not "
+            "batched.\nIf you are using a module and do not need eval mode, please set `track_running_stats` to be False."
+        )
+    for running, new in ((running_mean, x.mean(dims)), (running_var, x.var(dims))):
+        running.mul_(1 - momentum).add_(new * momentum)
 
 
 def _batch_norm_eval_arrays(x, weight, bias, mean_, scale, shape):
@@ -245,7 +262,7 @@ def to_channels(g, shape, final):
 _batch_norm_eval = op("batch_norm_eval", _batch_norm_eval_arrays,
     joint=lambda g, input, weight, bias_shape, mean_, scale, _out, shape:
         _batch_norm_eval_gradient(g, input, weight, bias_shape, mean_, scale, shape),
-    optional=("weight", "bias"), node="NativeBatchNormBackward0")  # fmt: skip
+    optional=("weight", "bias"), node="NativeBatchNormBackward0", batch=batching.normalise_rule)  # fmt: skip
 public(name="batch_norm", **functional)(batch_norm)
 
 

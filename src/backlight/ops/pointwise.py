@@ -14,6 +14,7 @@ from ..tensor import Tensor
 from .cast import conj, real, to
 from .check import invalid_combination, not_implemented, not_tensor, scalar_name
 from .choose import masked_fill, where_one, where_zero
+from .gather import not_differentiable
 from .shape import sum_to_size_
 
 # Arithmetic
@@ -51,11 +52,11 @@ _sub = binary("sub", np.subtract,
 _add_alpha = op("add_alpha", lambda a, b, alpha: a + a.dtype.type(alpha) * b,
     lambda g, _input, _other, _out, _alpha: g,
     lambda g, _input, _other, _out, alpha: g * alpha,
-    promote="arith", node="AddBackward0")  # fmt: skip
+    promote="arith", node="AddBackward0", batch="elementwise")  # fmt: skip
 _sub_alpha = op("sub_alpha", lambda a, b, alpha: a - a.dtype.type(alpha) * b,
     lambda g, _input, _other, _out, _alpha: g,
     lambda g, _input, _other, _out, alpha: -g * alpha,
-    promote="arith", node="SubBackward0", check=_check_subtract)  # fmt: skip
+    promote="arith", node="SubBackward0", check=_check_subtract, batch="elementwise")  # fmt: skip
 _rsub = binary("rsub", lambda input, other: np.subtract(other, input),
     lambda g, _input, _other, _out: -g,
     lambda g, _input, _other, _out: g,
@@ -108,10 +109,6 @@ _floordiv = binary("floor_divide", _floor_divide,
     lambda _g, _input, _other, _out: not_differentiable("floor_divide"),
     lambda _g, _input, _other, _out: not_differentiable("floor_divide"),
     public=False, node="NotImplemented")  # fmt: skip
-
-
-def not_differentiable(name):
-    raise RuntimeError(f"derivative for aten::{name} is not implemented")
 
 
 def _modulo(f, name, a, b):
@@ -257,11 +254,11 @@ def _pow_number_arrays(x, exponent):
 
 _pow_number = op("pow_number", _pow_number_arrays,
     lambda g, input, _out, exponent: no_gradient(g) if exponent == 0 else g * (exponent * input ** (exponent - 1)),
-    node="PowBackward0")  # fmt: skip
+    node="PowBackward0", batch="elementwise")  # fmt: skip
 
 
 _rpow = op("pow_of_number", lambda x, base: np.power(x.dtype.type(base), x),
-    lambda g, input, out, base: g * power_slope(input, out, base), node="PowBackward2")  # fmt: skip
+    lambda g, input, out, base: g * power_slope(input, out, base), node="PowBackward2", batch="elementwise")  # fmt: skip
 
 
 @twin(lambda x, out, base: out * np.log(x.dtype.type(base)) if base else np.where(x < 0, out * -np.inf, np.zeros((), x.dtype)))
@@ -334,7 +331,7 @@ def _sgn(x):
 
 
 _sgn_complex = op("sgn", _sgn,
-    lambda g, input, out: (g - real(g * conj(out)) * out) / where_one(abs(input)), holomorphic=False)  # fmt: skip
+    lambda g, input, out: (g - real(g * conj(out)) * out) / where_one(abs(input)), holomorphic=False, batch="elementwise")  # fmt: skip
 
 
 _sgn_real = op("sgn_real", _sgn, lambda g, _input, _out: no_gradient(g), promote="arith", node="SgnBackward0")
@@ -481,9 +478,9 @@ def _round_arrays(x, decimals):
     return np.rint(x * scale) / scale if decimals > 0 else np.rint(x / scale) * scale
 
 
-_round = op("round", _round_arrays, lambda g, _input, _out, _decimals: no_gradient(g), promote="arith")
+_round = op("round", _round_arrays, lambda g, _input, _out, _decimals: no_gradient(g), promote="arith", batch="elementwise")
 _round_decimals = op("round_decimals", _round_arrays, lambda g, _input, _out, _decimals: no_gradient(g), promote="arith",
-                     node="RoundBackward1")  # fmt: skip
+                     node="RoundBackward1", batch="elementwise")  # fmt: skip
 
 
 @public(inplace=True)
@@ -505,12 +502,12 @@ def _lerp_arrays(a, b, weight):
 _lerp = op("lerp", _lerp_arrays,
     lambda g, _input, _end, _out, weight: g * (1 - weight),
     lambda g, _input, _end, _out, weight: g * weight,
-    promote="arith", node="LerpBackward0")  # fmt: skip
+    promote="arith", node="LerpBackward0", batch="elementwise")  # fmt: skip
 _lerp_tensor = op("lerp_tensor", _lerp_arrays,
     lambda g, input_shape, _end, weight, _out: sum_to_size_(g * (1 - conj(weight)), input_shape),
     lambda g, _input, end_shape, weight, _out: sum_to_size_(g * conj(weight), end_shape),
     lambda g, input, end, weight_shape, _out: sum_to_size_(g * conj(end - input), weight_shape),
-    node="LerpBackward1", holomorphic=False)  # fmt: skip
+    node="LerpBackward1", holomorphic=False, batch="elementwise")  # fmt: skip
 
 
 @public(inplace=True)

@@ -85,7 +85,7 @@ def _max_pool_arrays(x, table, out):
 
 def _max_pool_op(node):
     return op(node, _max_pool_arrays, lambda g, input_shape, out, _table, sizes: unpool(g, input_shape, out, sizes),
-              nondifferentiable=(1,), promote="keep", node=node)  # fmt: skip
+              nondifferentiable=(1,), promote="keep", node=node, batch="leading")  # fmt: skip
 
 
 @twin(lambda g, shape, out, sizes: _unpool_arrays(g, shape, out, sizes))
@@ -191,13 +191,14 @@ def _avg_back_arrays(g, shape, table, out, divisor):
 
 def _avg_pool_op(node):
     return op(node, _avg_arrays, lambda g, input_shape, _out, table, sizes, divisor: avg_back(g, input_shape, table, sizes, divisor),
-              node=node)  # fmt: skip
+              node=node, batch="leading")  # fmt: skip
 
 
 avg_back = op(
     "avg_pool_backward",
     _avg_back_arrays,
     lambda g, _input, _out, _shape, table, sizes, divisor: avg_again(g, table, sizes, divisor),
+    batch="leading",
 )
 
 

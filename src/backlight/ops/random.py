@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
-from .. import dtypes, random, views
+from .. import batching, dtypes, random, views
 from ..creation import _finish, _shape, no_gradient
 from ..op import inplace, op, public, write_out
+from ..state import modes
 from ..tensor import Tensor
 from .cast import to
 from .check import invalid_combination
@@ -32,6 +35,13 @@ random.default_generator = Generator()
 random.default_generator.seed()
 
 
+def _random(draw, shape, device, requires_grad, out=None):
+    """A tensor of what `draw(shape)` draws; inside vmap one for each sample, if its randomness says so."""
+    if modes.levels:
+        return batching.sampled(draw, shape)
+    return _finish(draw(shape), None, device, requires_grad, out)
+
+
 def _creating(name, draw, words):
     def function(
         *size, generator=None, out=None, dtype=None, layout=None, device=None, requires_grad=False, pin_memory=False, **kwargs
@@ -41,7 +51,7 @@ def _creating(name, draw, words):
         if kwargs:
             raise invalid_combination(name, *size, **kwargs)
         t = dtype or (out.dtype if out is not None else dtypes.get_default_dtype())
-        return _finish(draw(size, t.array_type, generator=generator), None, device, requires_grad, out)
+        return _random(lambda shape: draw(shape, t.array_type, generator=generator), size, device, requires_grad, out)
 
     function.__name__ = name
     function.__doc__ = f"A tensor of {words}. -> (*size)."
@@ -49,7 +59,7 @@ def _creating(name, draw, words):
     def like(input, *, generator=None, dtype=None, layout=None, device=None, requires_grad=False, memory_format=None):
         del layout, memory_format
         t = dtype or input.dtype
-        return _finish(draw(input.array.shape, t.array_type, generator=generator), None, device, requires_grad)
+        return _random(lambda shape: draw(shape, t.array_type, generator=generator), input.array.shape, device, requires_grad)
 
     like.__name__ = f"{name}_like"
     like.__doc__ = f"A tensor of {words}, with the shape and type of `input`."
@@ -73,13 +83,8 @@ def randint(low, high=None, size=None, *, generator=None, out=None, dtype=None, 
     elif high is None:
         low, high = 0, low
     t = dtype or (out.dtype if out is not None else dtypes.int64)
-    return _finish(
-        random.randint(low, high, _shape("randint", (size,)), t.array_type, generator=generator),
-        None,
-        device,
-        requires_grad,
-        out,
-    )
+    shape = _shape("randint", (size,))
+    return _random(lambda s: random.randint(low, high, s, t.array_type, generator=generator), shape, device, requires_grad, out)
 
 
 @public(method=False)
@@ -91,7 +96,9 @@ def randint_like(input, low, high=None, *, dtype=None, device=None, requires_gra
         low, high = 0, low
     t = dtype or input.dtype
     low, high = (int(v) if isinstance(v, Tensor) else v for v in (low, high))
-    return _finish(random.randint(low, high, input.array.shape, t.array_type, generator=generator), None, device, requires_grad)
+    return _random(
+        lambda shape: random.randint(low, high, shape, t.array_type, generator=generator), input.array.shape, device, requires_grad
+    )
 
 
 @public(method=False)
@@ -99,13 +106,19 @@ def randperm(n, *, generator=None, out=None, dtype=None, layout=None, device=Non
     """A random permutation of 0..n-1. -> (n), int64."""
     del layout, pin_memory
     t = dtype or dtypes.int64
-    return _finish(random.randperm(n, t.array_type, generator=generator), None, device, requires_grad, out)
+    return _random(lambda shape: _permutations(shape, n, t, generator), (), device, requires_grad, out)
+
+
+def _permutations(shape, n, t, generator):
+    """Independent permutations: (*shape, n)."""
+    found = [random.randperm(n, t.array_type, generator=generator) for _ in range(math.prod(shape))]
+    return np.reshape(found, (*shape, n)) if shape else found[0]
 
 
 _bernoulli = op("bernoulli", lambda x, p, generator: _bernoulli_arrays(x, p, generator),
-    lambda g, _input, _out, _p, _generator: no_gradient(g))  # fmt: skip
+    lambda g, _input, _out, _p, _generator: no_gradient(g), batch=batching.random_rule)  # fmt: skip
 _normal = op("normal", lambda x, mean, std, generator: random.normal(x.shape, x.dtype, mean, std, generator=generator),
-    lambda g, _input, _out, _mean, _std, _generator: no_gradient(g))  # fmt: skip
+    lambda g, _input, _out, _mean, _std, _generator: no_gradient(g), batch=batching.random_rule)  # fmt: skip
 
 
 def _bernoulli_arrays(x, p, generator):
@@ -120,13 +133,8 @@ def normal(mean, std=1.0, size=None, *, generator=None, out=None, dtype=None, de
     del layout
     if size is not None:
         t = dtype or dtypes.get_default_dtype()
-        return _finish(
-            random.normal(_shape("normal", (size,)), t.array_type, mean, std, generator=generator),
-            None,
-            device,
-            requires_grad,
-            out,
-        )
+        shape = _shape("normal", (size,))
+        return _random(lambda s: random.normal(s, t.array_type, mean, std, generator=generator), shape, device, requires_grad, out)
     arrays = [v.array for v in (mean, std) if isinstance(v, Tensor)]
     shape = np.broadcast_shapes(*(a.shape for a in arrays))
     t = dtypes.promote(arrays)
@@ -152,6 +160,9 @@ def multinomial(input, num_samples, replacement=False, *, generator=None, out=No
 def _filling(name, fill, words):
     def method(self, *args, generator=None, **kwargs):
         args = [a.array if isinstance(a, Tensor) else a for a in args]
+        if hasattr(self, "write"):  # under vmap
+            kind = self.array.dtype
+            return self.write(batching.sampled(lambda shape: fill(np.empty(shape, kind), *args, **kwargs), self.array.shape))
         views.check_writable(self)
         fill(self.array, *args, generator=generator, **kwargs)
         views.bump(self)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import builtins
-from collections import namedtuple
 
 import numpy as np
 
-from .. import dtypes
+from .. import batching, dtypes
 from ..op import face, op, public, twin, write_out
+from ..return_types import return_type
 from ..tensor import Tensor, dimension
 from .cast import clone, to
 from .check import invalid_combination, not_implemented, not_tensor
@@ -78,9 +78,9 @@ def _total(x, dims, keepdim):
 
 
 _sum_all = op("sum_all", _total, lambda g, input_shape, _out, dims, _keepdim: spread(g, input_shape, dims),
-              node="SumBackward0")  # fmt: skip
+              node="SumBackward0", batch=batching.over_all("sum_dims"))  # fmt: skip
 _sum_dims = op("sum_dims", _sum_arrays, lambda g, input_shape, _out, dims, _keepdim: spread(g, input_shape, dims),
-               node="SumBackward1")  # fmt: skip
+               node="SumBackward1", batch="leading")  # fmt: skip
 
 
 def _mean_arrays(x, dims, keepdim):
@@ -90,10 +90,10 @@ def _mean_arrays(x, dims, keepdim):
 
 _mean_all = op("mean_all", lambda x, dims, keepdim: np.true_divide(_total(x, dims, keepdim), x.real.dtype.type(x.size)),
     lambda g, input_shape, _out, dims, _keepdim: spread(g / _count(input_shape, dims), input_shape, dims),
-    node="MeanBackward0")  # fmt: skip
+    node="MeanBackward0", batch=batching.over_all("mean_dims"))  # fmt: skip
 _mean_dims = op("mean_dims", _mean_arrays,
     lambda g, input_shape, _out, dims, _keepdim: spread(g / _count(input_shape, dims), input_shape, dims),
-    node="MeanBackward1")  # fmt: skip
+    node="MeanBackward1", batch="leading")  # fmt: skip
 
 
 @public()
@@ -167,12 +167,12 @@ def _var_arrays(x, dims, correction, keepdim):
 _var = op("var", _var_arrays,
     lambda g, input, _out, dims, correction, _keepdim:
         spread(g * 2, input.shape, dims) * (input - mean(input, dims, True)) / left_over(input.shape, dims, correction),
-    holomorphic=False)  # fmt: skip
+    holomorphic=False, batch=batching.some_dims)  # fmt: skip
 _std = op("std", lambda x, dims, correction, keepdim: np.sqrt(_var_arrays(x, dims, correction, keepdim)),
     lambda g, input, out, dims, correction, _keepdim:
         spread(where_zero(out == 0, g / out), input.shape, dims) * (input - mean(input, dims, True))
         / left_over(input.shape, dims, correction),
-    holomorphic=False)  # fmt: skip
+    holomorphic=False, batch=batching.some_dims)  # fmt: skip
 
 
 def left_over(shape, dims, correction):
@@ -244,9 +244,9 @@ def _without(shape, dim):
 
 _prod = op("prod_dim", lambda x, dim, keepdim: np.multiply.reduce(x, dim, x.dtype, keepdims=keepdim),
     lambda g, input, _out, dim, _keepdim: spread(g, input.shape, (dim,)) * _others(input, dim),
-    node="ProdBackward1")  # fmt: skip
+    node="ProdBackward1", batch="leading")  # fmt: skip
 _prod_all = op("prod", lambda x: np.multiply.reduce(x, None, x.dtype),
-    lambda g, input, _out: g * reshape(_others(reshape(input, (-1,)), 0), input.shape), node="ProdBackward0")  # fmt: skip
+    lambda g, input, _out: g * reshape(_others(reshape(input, (-1,)), 0), input.shape), node="ProdBackward0", batch=batching.prod_rule)  # fmt: skip
 
 
 @public()
@@ -269,11 +269,9 @@ def prod(input, dim=None, keepdim=False, *, dtype=None, out=None):
 # Extremes
 
 
-def _pair(name):
-    return namedtuple(name, ["values", "indices"])
-
-
-Pair = {name: _pair(name) for name in ("max", "min", "sort", "topk", "median", "mode", "kthvalue", "cummax", "cummin")}
+_PAIRS = ("max", "min", "sort", "topk", "median", "nanmedian", "mode", "kthvalue", "cummax", "cummin")
+Pair = {name: return_type(name, "values", "indices") for name in _PAIRS}
+AMINMAX = return_type("aminmax", "min", "max")
 
 
 def _take(x, indices, dim):
@@ -294,7 +292,7 @@ def _put_arrays(g, shape, indices, dim):
 
 
 _put_op = op("put_along", lambda g, indices, shape, dim: _put_arrays(g, shape, indices, dim),
-    lambda g, _input, indices, _out, _shape, dim: pick(g, indices, dim), None, promote="keep")  # fmt: skip
+    lambda g, _input, indices, _out, _shape, dim: pick(g, indices, dim), None, promote="keep", batch="leading")  # fmt: skip
 
 
 @twin(np.take_along_axis)
@@ -321,7 +319,7 @@ def picked(g, input_shape, out, dim, keepdim):
 def _extreme(name, ufunc, arg):
     return op(f"{name}_dim", _extreme_arrays(ufunc, arg),
         lambda g, input_shape, out, dim, keepdim: picked(g, input_shape, out, dim, keepdim),
-        nondifferentiable=(1,), promote="keep", node=f"{name.capitalize()}Backward0")  # fmt: skip
+        nondifferentiable=(1,), promote="keep", node=f"{name.capitalize()}Backward0", batch="leading")  # fmt: skip
 
 
 _max_dim = _extreme("max", np.maximum, np.ndarray.argmax)
@@ -332,7 +330,7 @@ _min_dim = _extreme("min", np.minimum, np.ndarray.argmin)
 def evenly(g, x, out, dims):
     """The gradient of an extreme, shared evenly among the elements that attain it."""
     mask = (x == keep_dims(out, x.shape, dims)).to(x.dtype)
-    if x.dtype.is_floating_point and bool(np.isnan(out.array).any()):
+    if x.dtype.is_floating_point and bool(np.isnan(batching.all_values(out)).any()):
         mask = mask + x.isnan().to(x.dtype)
     return mask * (spread(g, x.shape, dims) / sum(mask, dims, True))
 
@@ -344,12 +342,13 @@ def _evenly_arrays(g, x, out, dims):
     return mask * (np.reshape(g, _kept(x.shape, dims)) / np.add.reduce(mask, dims, keepdims=True).astype(x.dtype))
 
 
-def _amax_op(name, ufunc, node):
+def _amax_op(name, ufunc, node, batch="leading"):
     return op(name, lambda x, dims, keepdim: ufunc.reduce(x, dims, keepdims=keepdim),
-        lambda g, input, out, dims, _keepdim: evenly(g, input, out, dims), node=node)  # fmt: skip
+        lambda g, input, out, dims, _keepdim: evenly(g, input, out, dims), node=node, batch=batch)  # fmt: skip
 
 
-_max_all, _min_all = _amax_op("max_all", np.maximum, "MaxBackward1"), _amax_op("min_all", np.minimum, "MinBackward1")
+_max_all = _amax_op("max_all", np.maximum, "MaxBackward1", batching.over_all("amax"))
+_min_all = _amax_op("min_all", np.minimum, "MinBackward1", batching.over_all("amin"))
 _amax, _amin = _amax_op("amax", np.maximum, "AmaxBackward0"), _amax_op("amin", np.minimum, "AminBackward0")
 
 
@@ -414,10 +413,15 @@ amax, amin = _amax_face("amax", _amax), _amax_face("amin", _amin)
 def aminmax(input, *, dim=None, keepdim=False):
     """(min, max) over `dim`. Differentiable."""
     dims = () if dim is None else dim
-    return namedtuple("aminmax", ["min", "max"])(amin(input, dims, keepdim), amax(input, dims, keepdim))
+    return AMINMAX(amin(input, dims, keepdim), amax(input, dims, keepdim))
 
 
 def _arg_face(name, arg):
+    def arrays(x, dim, keepdim):
+        return arg(x.reshape(1) if not x.ndim else x, 0 if not x.ndim else dim, None, keepdims=keepdim and x.ndim > 0)
+
+    primitive = op(name, arrays, None, promote="keep", batch="leading")
+
     def function(input, dim=None, keepdim=False, *, out=None):
         x = input.array
         if x.dtype.kind in "bc":
@@ -426,12 +430,12 @@ def _arg_face(name, arg):
             raise IndexError(f"{name}(): Expected reduction dim to be specified for input.numel() == 0. Specify the "
                              "reduction dim with the 'dim' argument." if dim is None
                              else f"{name}(): Expected reduction dim {dim} to have non-zero size.")  # fmt: skip
-        if dim is None or not x.ndim:
-            dimension(dim or 0, x.ndim)
-            indices = np.asarray(arg(x.reshape(-1))).reshape((1,) * x.ndim if keepdim else ())
+        d = dimension(dim or 0, x.ndim)
+        if dim is None and x.ndim > 1:
+            result = primitive(reshape(input, -1), -1, False)
+            result = reshape(result, (1,) * x.ndim) if keepdim else result
         else:
-            indices = arg(x, dimension(dim, x.ndim), None, keepdims=keepdim)
-        result = Tensor._from(np.asarray(indices))
+            result = primitive(input, d - x.ndim if x.ndim else -1, keepdim)
         return result if out is None else write_out(out, result)
 
     function.__doc__ = f"The index of the first {name[3:]}imum along `dim` (of the flat tensor if None): int64, no gradient."
@@ -442,10 +446,15 @@ argmax, argmin = _arg_face("argmax", np.ndarray.argmax), _arg_face("argmin", np.
 
 
 def _logic_face(name, ufunc):
+    def arrays(x, dims, keepdim):
+        result = np.asarray(ufunc.reduce(x != 0, dims, keepdims=keepdim))
+        return result.astype(np.uint8) if x.dtype == np.uint8 else result
+
+    primitive = op(name, arrays, None, promote="keep", batch=batching.some_dims)
+
     def function(input, dim=None, keepdim=False, *, out=None):
         dims = dims_of(dim, input.array.ndim, empty_is_all=False) if dim is not None else None
-        result = ufunc.reduce(input.array != 0, dims, keepdims=keepdim)
-        result = Tensor._from(np.asarray(result, np.uint8 if input.dtype is dtypes.uint8 else bool))
+        result = primitive(input, dims, keepdim)
         return result if out is None else write_out(out, result)
 
     function.__doc__ = f"Whether {name} elements (along `dim`) are non-zero: a bool tensor."
@@ -460,7 +469,11 @@ any = _logic_face("any", np.logical_or)
 def count_nonzero(input, dim=None):
     """The number of non-zero elements (along dim)."""
     dims = dims_of(dim, input.array.ndim) if dim is not None else None
-    return Tensor._from(np.asarray(np.count_nonzero(input.array, dims), np.int64))
+    return _count_nonzero(input, dims)
+
+
+_count_nonzero = op("count_nonzero", lambda x, dims: np.asarray(np.count_nonzero(x, dims), np.int64), None,
+                    promote="keep", batch=batching.some_dims)  # fmt: skip
 
 
 # Softmax and its relatives
@@ -483,9 +496,9 @@ def _log_softmax_arrays(x, dim):
 
 
 _softmax = op("softmax", _softmax_arrays,
-    lambda g, _input, out, dim: out * (g - sum(g * out, dim, True)))  # fmt: skip
+    lambda g, _input, out, dim: out * (g - sum(g * out, dim, True)), batch="leading")  # fmt: skip
 _log_softmax = op("log_softmax", _log_softmax_arrays,
-    lambda g, _input, out, dim: log_softmax_gradient(g, out, dim))  # fmt: skip
+    lambda g, _input, out, dim: log_softmax_gradient(g, out, dim), batch="leading")  # fmt: skip
 
 
 def _log_softmax_gradient_arrays(g, out, dim):
@@ -548,7 +561,7 @@ def _logsumexp_arrays(x, dims, keepdim):
 
 _logsumexp = op("logsumexp", _logsumexp_arrays,
     lambda g, input, out, dims, _keepdim:
-        spread(g, input.shape, dims) * exp(input - finite(keep_dims(out, input.shape, dims))))  # fmt: skip
+        spread(g, input.shape, dims) * exp(input - finite(keep_dims(out, input.shape, dims))), batch="leading")  # fmt: skip
 
 
 @twin(lambda x: np.where(np.isfinite(x), x, np.zeros((), x.dtype)) if x.dtype.kind == "f" else x)

@@ -41,7 +41,7 @@ def _resample_op(node):
     return op(node, _resample_arrays, lambda g, _input, _out, taps, sizes: resample_back(g, taps, sizes), node=node)
 
 
-resample_back = op("resample_backward", _resample_back_arrays, lambda g, _input, _out, taps, sizes: resample(g, taps, sizes))
+resample_back = op("resample_backward", _resample_back_arrays, lambda g, _input, _out, taps, sizes: resample(g, taps, sizes), batch="leading")
 resample = _resample_op("ResampleBackward0")
 _upsamples = {
     ("nearest", 1): _resample_op("UpsampleNearest1DBackward0"), ("nearest", 2): _resample_op("UpsampleNearest2DBackward0"),
@@ -138,3 +138,15 @@ def interpolate(
 def upsample(input, size=None, scale_factor=None, mode="nearest", align_corners=None):
     """interpolate, by its old name."""
     return interpolate(input, size, scale_factor, mode, align_corners)
+
+
+@public(**functional)
+def upsample_nearest(input, size=None, scale_factor=None):
+    """interpolate by the nearest neighbour, by its old name."""
+    return interpolate(input, size, scale_factor, "nearest")
+
+
+@public(**functional)
+def upsample_bilinear(input, size=None, scale_factor=None):
+    """interpolate with mode="bilinear" and align_corners=True, by its old name."""
+    return interpolate(input, size, scale_factor, "bilinear", True)

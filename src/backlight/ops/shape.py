@@ -7,7 +7,7 @@ import builtins
 import numpy as np
 from numpy.lib.stride_tricks import as_strided as _strides
 
-from .. import dtypes, views
+from .. import batching, dtypes, views
 from ..dtypes import Size
 from ..engine import Node, clock, modes, sum_to
 from ..op import OPS, build, check_broadcast, face, op, public, twin
@@ -52,9 +52,9 @@ def _infer(shape, count):
 
 _view = op("view", lambda x, shape: x.reshape(shape),
     lambda g, input_shape, _out, _shape: reshape(g, input_shape),
-    view=True, node="ViewBackward0")  # fmt: skip
+    view=True, node="ViewBackward0", batch="leading")  # fmt: skip
 _unsafe_view = op("unsafe_view", lambda x, shape: x.reshape(shape),
-    lambda g, input_shape, _out, _shape: reshape(g, input_shape))  # fmt: skip
+    lambda g, input_shape, _out, _shape: reshape(g, input_shape), batch="leading")  # fmt: skip
 
 
 def _strided_view(array, shape):
@@ -134,7 +134,7 @@ def _plain_shape(shape):
 
 
 reshape.arrays = lambda x, *shape: np.reshape(x, shape[0] if len(shape) == 1 else shape)
-alias = op("alias", lambda x: x[...], lambda g, _input, _out: g, view=True)
+alias = op("alias", lambda x: x[...], lambda g, _input, _out: g, view=True, batch="leading")
 
 
 @public(module="")
@@ -196,11 +196,11 @@ def contiguous(input, memory_format=None):
 
 # Transposing
 
-_t = op("t", lambda x: x.T, lambda g, _input, _out: _t(g), view=True, node="TBackward0")
+_t = op("t", lambda x: x.T, lambda g, _input, _out: _t(g), view=True, node="TBackward0", batch=batching.transpose_rule)
 _transpose = op("transpose", lambda x, a, b: x.swapaxes(a, b), lambda g, _input, _out, dim0, dim1: _transpose(g, dim0, dim1),
-                view=True)  # fmt: skip
+                view=True, batch="leading")  # fmt: skip
 _permute = op("permute", lambda x, dims: x.transpose(dims),
-    lambda g, _input, _out, dims: _permute(g, inverse_permutation(dims)), view=True)  # fmt: skip
+    lambda g, _input, _out, dims: _permute(g, inverse_permutation(dims)), view=True, batch=batching.permute_rule)  # fmt: skip
 
 
 def inverse_permutation(dims):
@@ -302,13 +302,13 @@ face(_adjoint, name="adjoint")
 # Adding and removing dimensions
 
 _squeeze = op("squeeze", lambda x, dims: x.squeeze(dims),
-    lambda g, input_shape, _out, _dims: reshape(g, input_shape), view=True, node="SqueezeBackward0")  # fmt: skip
+    lambda g, input_shape, _out, _dims: reshape(g, input_shape), view=True, node="SqueezeBackward0", batch="leading")  # fmt: skip
 _squeeze_dim = op("squeeze_dim", lambda x, dims: x.squeeze(dims),
-    lambda g, input_shape, _out, _dims: reshape(g, input_shape), view=True, node="SqueezeBackward1")  # fmt: skip
+    lambda g, input_shape, _out, _dims: reshape(g, input_shape), view=True, node="SqueezeBackward1", batch="leading")  # fmt: skip
 _squeeze_dims = op("squeeze_dims", lambda x, dims: x.squeeze(dims),
-    lambda g, input_shape, _out, _dims: reshape(g, input_shape), view=True, node="SqueezeBackward2")  # fmt: skip
+    lambda g, input_shape, _out, _dims: reshape(g, input_shape), view=True, node="SqueezeBackward2", batch="leading")  # fmt: skip
 _unsqueeze = op("unsqueeze", lambda x, dim: x[(slice(None),) * dim + (None,)],
-    lambda g, input_shape, _out, _dim: reshape(g, input_shape), view=True)  # fmt: skip
+    lambda g, input_shape, _out, _dim: reshape(g, input_shape), view=True, batch="leading")  # fmt: skip
 
 
 @public()
@@ -371,7 +371,7 @@ def sum_to_size_(g, shape):
     return sum_to_size(g, shape)
 
 
-_expand = op("expand", _expand_arrays, lambda g, input_shape, _out, _shape: sum_to_size_(g, input_shape), view=True)
+_expand = op("expand", _expand_arrays, lambda g, input_shape, _out, _shape: sum_to_size_(g, input_shape), view=True, batch=batching.expand_rule)
 
 
 @public(module="")
@@ -472,7 +472,7 @@ def _fold_repeats(g, shape, repeats, np_module):
 
 
 _repeat = op("repeat", lambda x, repeats: np.tile(x, repeats),
-    lambda g, input_shape, _out, repeats: _unrepeat(g, input_shape, repeats))  # fmt: skip
+    lambda g, input_shape, _out, repeats: _unrepeat(g, input_shape, repeats), batch=batching.repeat_rule)  # fmt: skip
 
 
 @public(module="")
@@ -619,11 +619,11 @@ def _scatter_slice(g, shape, index):
     return out
 
 
-_slice_scatter = op("slice_scatter_zero", _scatter_slice, lambda g, _input, _out, _shape, index: _slice(g, index))
+_slice_scatter = op("slice_scatter_zero", _scatter_slice, lambda g, _input, _out, _shape, index: _slice(g, index), batch=batching.index_rule)
 _slice = op("slice", lambda x, index: x[index], lambda g, input_shape, _out, index: _unslice(g, input_shape, index),
-            view=True)  # fmt: skip
+            view=True, batch=batching.index_rule)  # fmt: skip
 _select = op("select", lambda x, index: x[index], lambda g, input_shape, _out, index: _unslice(g, input_shape, index),
-             view=True)  # fmt: skip
+             view=True, batch=batching.index_rule)  # fmt: skip
 
 
 @public()
@@ -666,7 +666,7 @@ def _pad_arrays(x, pad, value):
     return np.pad(x[cut], grow, constant_values=value) if any(a or b for a, b in grow) else x[cut].copy()
 
 
-constant_pad = op("constant_pad_nd", _pad_arrays, lambda g, _input, _out, pad, _value: constant_pad(g, opposite(pad), 0))
+constant_pad = op("constant_pad_nd", _pad_arrays, lambda g, _input, _out, pad, _value: constant_pad(g, opposite(pad), 0), batch="leading")
 
 
 def opposite(pad):

@@ -20,7 +20,7 @@ from .shape import constant_pad, narrow, reshape
 # Scans
 
 _cumsum = op("cumsum", lambda x, dim: np.cumsum(x, dim, x.dtype),
-    lambda g, _input, _out, dim: reverse_cumsum(g, dim))  # fmt: skip
+    lambda g, _input, _out, dim: reverse_cumsum(g, dim), batch="leading")  # fmt: skip
 
 
 @twin(lambda g, dim: np.flip(np.cumsum(np.flip(g, dim), dim), dim))
@@ -80,7 +80,7 @@ def _cumprod_gradient_arrays(g, x, out, dim):
 
 cumprod_gradient = twin(_cumprod_gradient_arrays)(_cumprod_gradient)
 _cumprod = op("cumprod", lambda x, dim: np.cumprod(x, dim, x.dtype),
-    lambda g, input, out, dim: cumprod_gradient(g, input, out, dim))  # fmt: skip
+    lambda g, input, out, dim: cumprod_gradient(g, input, out, dim), batch="leading")  # fmt: skip
 
 
 cumprod = _scan("cumprod", _cumprod, "Running products along `dim`. Differentiable, also through zeros.")
@@ -103,7 +103,7 @@ def _sort_arrays(x, dim, descending):
 
 _sort = op("sort", _sort_arrays,
     lambda g, input_shape, out, dim, _descending: picked(g, input_shape, out, dim, True),
-    nondifferentiable=(1,), promote="keep")  # fmt: skip
+    nondifferentiable=(1,), promote="keep", batch="leading")  # fmt: skip
 
 
 @public()
@@ -127,6 +127,13 @@ def argsort(input, dim=-1, descending=False, stable=False):
     return sort(input, dim, descending, stable).indices
 
 
+@public()
+def msort(input, *, out=None):
+    """The tensor with its first dimension sorted in ascending order. Differentiable."""
+    result = sort(input, 0).values
+    return result if out is None else write_out(out, result)
+
+
 def _topk_arrays(x, k, dim, largest):
     indices = np.ascontiguousarray(_order(x, dim, largest)[(slice(None),) * dim + (slice(0, k),)])
     return np.take_along_axis(x, indices, dim), indices
@@ -134,7 +141,7 @@ def _topk_arrays(x, k, dim, largest):
 
 _topk = op("topk", _topk_arrays,
     lambda g, input_shape, out, _k, dim, _largest: picked(g, input_shape, out, dim, True),
-    nondifferentiable=(1,), promote="keep")  # fmt: skip
+    nondifferentiable=(1,), promote="keep", batch="leading")  # fmt: skip
 
 
 @public()
@@ -167,7 +174,7 @@ def _running(name, better):
         return np.take_along_axis(x, indices, dim), indices
 
     primitive = op(name, arrays, lambda g, input_shape, out, dim: add_picked(g, input_shape, out, dim),
-                   nondifferentiable=(1,), promote="keep")  # fmt: skip
+                   nondifferentiable=(1,), promote="keep", batch="leading")  # fmt: skip
 
     def function(input, dim, *, out=None):
         d = dimension(dim, input.array.ndim)
@@ -200,7 +207,7 @@ def _logcumsumexp_arrays(x, dim):
 
 
 _logcumsumexp = op("logcumsumexp", _logcumsumexp_arrays,
-    lambda g, input, out, dim: exp(input) * reverse_cumsum(g * exp(-out), dim))  # fmt: skip
+    lambda g, input, out, dim: exp(input) * reverse_cumsum(g * exp(-out), dim), batch="leading")  # fmt: skip
 
 
 @public()

@@ -172,7 +172,7 @@ def _polygamma_arrays(x, n):
     return total.astype(x.dtype)
 
 
-_polygamma = op("polygamma", _polygamma_arrays, lambda g, input, _out, n: g * _polygamma(input, n + 1), promote="float")
+_polygamma = op("polygamma", _polygamma_arrays, lambda g, input, _out, n: g * _polygamma(input, n + 1), promote="float", batch="elementwise")
 lgamma = unary("lgamma", _in_blocks(_lgamma_of_one, _lgamma_block), lambda g, input, _out: g * digamma(input),
                doc="The logarithm of |gamma(input)|. Differentiable.")  # fmt: skip
 digamma = unary("digamma", lambda x: _polygamma_arrays(x, 0), lambda g, input, _out: g * _polygamma(input, 1),
@@ -207,7 +207,7 @@ def _limited(x, eps):
 
 
 _logit = op("logit", lambda x, eps: np.log(_limited(x, eps)) - np.log1p(-_limited(x, eps)),
-    lambda g, input, _out, eps: logit_gradient(g, input, eps), promote="float")  # fmt: skip
+    lambda g, input, _out, eps: logit_gradient(g, input, eps), promote="float", batch="elementwise")  # fmt: skip
 
 
 @twin(lambda g, x, eps: np.where((x < 0) | (x > 1), np.nan, g / (x * (1 - x))) if eps is None

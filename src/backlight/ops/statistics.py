@@ -18,7 +18,7 @@ from .sort import _order, sort
 
 _median = op("median_dim", lambda x, dim, keepdim: _median_arrays(x, dim, keepdim),
     lambda g, input_shape, out, dim, keepdim: picked(g, input_shape, out, dim, keepdim),
-    nondifferentiable=(1,), promote="keep", node="MedianBackward1")  # fmt: skip
+    nondifferentiable=(1,), promote="keep", node="MedianBackward1", batch="leading")  # fmt: skip
 
 
 _median_all = op("median", lambda x: _median_arrays(x.reshape(-1), 0, False)[0],
@@ -61,7 +61,7 @@ def _one_in(shape, dim):
 def _picking(name, arrays, node):
     """An operation whose values are elements of the input: values and indices along a dimension."""
     return op(name, arrays, lambda g, input_shape, out, dim, keepdim: picked(g, input_shape, out, dim, keepdim),
-              nondifferentiable=(1,), promote="keep", node=node)  # fmt: skip
+              nondifferentiable=(1,), promote="keep", node=node, batch="leading")  # fmt: skip
 
 
 _nanmedian = _picking("nanmedian_dim", _nanmedian_arrays, "NanmedianBackward1")
@@ -73,8 +73,8 @@ def nanmedian(input, dim=None, keepdim=False):
     if dim is None:
         return _nanmedian(flatten(input) if input.array.ndim != 1 else input, 0, False)[0]
     if not input.array.ndim:
-        return Pair["median"](*_scalar_pick(input))
-    return Pair["median"](*_nanmedian(input, dimension(dim, input.array.ndim), keepdim))
+        return Pair["nanmedian"](*_scalar_pick(input))
+    return Pair["nanmedian"](*_nanmedian(input, dimension(dim, input.array.ndim), keepdim))
 
 
 def _mode_arrays(x, dim, keepdim):
@@ -103,7 +103,7 @@ def mode(input, dim=-1, keepdim=False):
 
 _kthvalue = op("kthvalue", lambda x, k, dim, keepdim: _kthvalue_arrays(x, k, dim, keepdim),
     lambda g, input_shape, out, _k, dim, keepdim: picked(g, input_shape, out, dim, keepdim),
-    nondifferentiable=(1,), promote="keep")  # fmt: skip
+    nondifferentiable=(1,), promote="keep", batch="leading")  # fmt: skip
 
 
 def _kthvalue_arrays(x, k, dim, keepdim):

@@ -1,0 +1,121 @@
+"""Modules in functional programs: functional_call, stack_module_state."""
+
+from __future__ import annotations
+
+from ..tensor import Tensor
+
+
+def functional_call(module, parameter_and_buffer_dicts, args=None, kwargs=None, *, tie_weights=True, strict=False):
+    """Calls the module with other parameters and buffers than its own; the module stays as it is.
+
+    parameter_and_buffer_dicts: name -> tensor, or several such dicts. args, kwargs: what the module is called with (a single
+    value counts as one argument). tie_weights: a replaced parameter is replaced under all its names. strict: RuntimeError
+    for names that are missing or unknown.
+
+    >>> import backlight as torch
+    >>> layer = torch.nn.Linear(2, 1)
+    >>> zeros = {"weight": torch.zeros(1, 2), "bias": torch.zeros(1)}
+    >>> torch.func.functional_call(layer, zeros, torch.ones(2))
+    tensor([0.])
+    """
+    if isinstance(parameter_and_buffer_dicts, dict):
+        values = dict(parameter_and_buffer_dicts)
+    elif isinstance(parameter_and_buffer_dicts, (list, tuple)):
+        if not all(isinstance(d, dict) for d in parameter_and_buffer_dicts):
+            raise ValueError("Expected all elements of parameter_and_buffer_dicts to be dictionaries")
+        names = [name for d in parameter_and_buffer_dicts for name in d]
+        repeated = [name for name in dict.fromkeys(names) if names.count(name) > 1]
+        if repeated:
+            raise ValueError(f"{repeated} appeared in multiple dictionaries; behavior of functional call is ambiguous")
+        values = {name: value for d in parameter_and_buffer_dicts for name, value in d.items()}
+    else:
+        raise ValueError(
+            f"Expected parameter_and_buffer_dicts to be a dict, or a list/tuple of dicts, but got {type(parameter_and_buffer_dicts)}"
+        )
+    for name, value in values.items():
+        if value is not None and not isinstance(value, Tensor):
+            raise TypeError(f"{name} must be a Tensor, but got {type(value).__name__}")
+    args = () if args is None else args if isinstance(args, tuple) else (args,)
+    places = _places(module)
+    tied = _tied_names(places) if tie_weights else {}
+    _check_names(values, places, tied, strict)
+    full = dict(values)
+    for name, value in values.items():
+        for other in tied.get(name, ()):
+            if other in values and values[other] is not value:
+                raise ValueError(f"functional_call got multiple values for keys {sorted(tied[name] | {name})}, which are tied. Consider "
+                                 "using tie_weights=False")  # fmt: skip
+            full.setdefault(other, value)
+    before = {}
+    try:
+        for name, value in full.items():
+            if name in places:
+                store, key, _ = places[name]
+                before[name] = store[key]
+                store[key] = value
+        return module(*args, **(kwargs or {}))
+    finally:
+        for name, old in before.items():
+            store, key, _ = places[name]
+            values[name] = store[key]
+            store[key] = old
+
+
+def _places(module) -> dict:
+    """name -> (the module's dict of parameters or buffers, the key in it, the tensor), every name of a shared tensor included."""
+    places = {}
+    for prefix, child in module.named_modules(remove_duplicate=False):
+        for store in (child._parameters, child._buffers):
+            for key, value in store.items():
+                places[f"{prefix}.{key}" if prefix else key] = (store, key, value)
+    return places
+
+
+def _tied_names(places) -> dict:
+    """name -> the other names of the same tensor."""
+    by_tensor: dict = {}
+    for name, (_, _, value) in places.items():
+        if value is not None:
+            by_tensor.setdefault(id(value), set()).add(name)
+    return {name: names - {name} for names in by_tensor.values() if len(names) > 1 for name in names}
+
+
+def _check_names(values, places, tied, strict) -> None:
+    given = set(values).union(*[tied.get(name, ()) for name in values])
+    unknown, missing = sorted(set(values) - places.keys()), sorted(places.keys() - given)
+    if strict and (unknown or missing):
+        lines = [f"Unexpected key(s): {', '.join(unknown)}."] * bool(unknown)
+        lines += [f"Missing key(s): {', '.join(missing)}."] * bool(missing)
+        raise RuntimeError("Error(s) in reparametrizing:\n\t" + "\n\t".join(lines))
+
+
+def stack_module_state(models):
+    """(parameters, buffers) of several modules of one architecture, each stacked along a new first dimension, by name.
+
+    With vmap over them and functional_call, the modules run as one ensemble. The stacked parameters are new leaves.
+
+    >>> import backlight as torch
+    >>> params, buffers = torch.func.stack_module_state([torch.nn.Linear(2, 3) for _ in range(4)])
+    >>> params["weight"].shape
+    torch.Size([4, 3, 2])
+    """
+    if not models:
+        raise RuntimeError("stack_module_state: Expected at least one model, got 0.")
+    if not (all(m.training for m in models) or all(not m.training for m in models)):
+        raise RuntimeError("stack_module_state: Expected all models to have the same training/eval mode.")
+    if not all(type(m) is type(models[0]) for m in models):
+        raise RuntimeError("stack_module_state: Expected all models to be of the same class.")
+    params = {name: _stacked([dict(m.named_parameters())[name] for m in models]) for name, _ in models[0].named_parameters()}
+    buffers = {name: _stacked([dict(m.named_buffers())[name] for m in models]) for name, _ in models[0].named_buffers()}
+    return params, buffers
+
+
+def _stacked(tensors):
+    from ..ops.join import stack
+
+    wanted = [x.requires_grad for x in tensors]
+    if any(wanted) and not all(wanted):
+        raise RuntimeError(f"Expected {tensors} to all have the same requires_grad. This is not the case.")
+    if all(wanted) and all(x.is_leaf for x in tensors):
+        return stack([x.detach() for x in tensors]).requires_grad_()
+    return stack(tensors)

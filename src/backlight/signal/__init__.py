@@ -1,0 +1,3 @@
+"""`torch.signal`: window functions, in `signal.windows`."""
+
+from . import windows as windows
