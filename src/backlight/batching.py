@@ -14,25 +14,23 @@ Graphs and tangents belong to the values, so backward and forward mode need noth
 
 from __future__ import annotations
 
-import itertools
 import math
 import warnings
 
 from .dtypes import from_array_type, promote
 from .state import modes, set_levels
 from .tensor import Tensor
+from .versions import version_of
 from .views import current_node
-
-_numbers = itertools.count(1)
-
 
 class VmapLevel:
     """A running vmap: the size of its batch, and what random operations do in it."""
 
     kind = "vmap"
+    functional = True  # whether it belongs to func.vmap rather than to batched gradients
 
     def __init__(self, size, randomness="error"):
-        self.number = next(_numbers)
+        self.number = len(modes.levels) + modes.recordings + 1
         self.size, self.randomness = size, randomness
 
     def __enter__(self):
@@ -145,6 +143,13 @@ class Batched(Tensor):
             )
         self.value.copy_(explicit(result, self.level))
         return self
+
+
+def version_of_values(tensor):
+    """The version counter of a tensor, batched or not."""
+    while type(tensor) is Batched:
+        tensor = tensor.value
+    return version_of(tensor)
 
 
 def level_of(tensors):

@@ -6,9 +6,7 @@ saved, whether shapes can broadcast, whether inputs are optional) is what makes 
 
 from __future__ import annotations
 
-from .dispatch import saved_output
 from .engine import Node
-from .errors import FREED
 
 
 def source(op) -> str:
@@ -182,10 +180,18 @@ def next_functions_of(differentiable):
 
 def saved_tensor_getter(i):
     def get(node):
-        if node.saved is None:
-            raise RuntimeError(FREED)
-        value = node.saved[i]
-        return saved_output(node, value) if i == len(node.op.inputs) and value is not None else value
+        from .saved import saved_value
+
+        return saved_value(node, i)
+
+    return get
+
+
+def raw_saved_getter(i):
+    def get(node):
+        from .saved import SavedTensor
+
+        return SavedTensor(node, i)
 
     return get
 

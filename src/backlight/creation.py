@@ -24,6 +24,9 @@ def _finish(array, dtype=None, device=None, requires_grad=False, out=None, layou
     if dtype is not None and array.dtype != dtype.array_type:
         array = array.astype(dtype.array_type)
     if out is not None:
+        if array.dtype != out.array.dtype:
+            names = [dtypes.scalar_type_name(dtypes.from_array_type(a.dtype)) for a in (array, out.array)]
+            raise RuntimeError(f"dtype {names[0]} does not match dtype of out parameter ({names[1]})")
         return write_out(out, Tensor._from(array))
     result = Tensor._from(array)
     if modes.inference:
@@ -351,7 +354,9 @@ def frombuffer(buffer, *, dtype, count=-1, offset=0, requires_grad=False):
         raise ValueError(f"requested buffer length ({count} * {size} bytes) after offset ({offset} bytes) must not be greater than actual "
                          f"buffer length ({length} bytes)")  # fmt: skip
     if count < 0 and (length - offset) % size:
-        raise ValueError(f"buffer length ({length - offset} bytes) after offset ({offset} bytes) must be a multiple of element size ({size})")
+        raise ValueError(
+            f"buffer length ({length - offset} bytes) after offset ({offset} bytes) must be a multiple of element size ({size})"
+        )
     return _finish(np.frombuffer(buffer, dtype.array_type, count, offset), None, None, requires_grad)
 
 
@@ -434,6 +439,8 @@ def arange(*args, start=None, end=None, step=None, out=None, dtype=None, layout=
         raise RuntimeError("upper bound and lower bound inconsistent with step sign")
     if t.category == 1:
         start, end, step = int(start), int(end), int(step)
+        if step == 0:
+            raise ValueError("step must be nonzero")
         array = np.arange(start, end, step, np.int64)
     else:
         count = math.ceil((end - start) / step)
@@ -487,11 +494,34 @@ def _linspace(start, end, steps, t):
 
 
 @public(method=False)
-def logspace(start, end, steps, base=10.0, *, out=None, dtype=None, device=None, requires_grad=False):
+def logspace(
+    start, end, steps, base=10.0, *, out=None, dtype=None, layout=None, device=None, requires_grad=False, pin_memory=False
+):
     """base ** linspace(start, end, steps)."""
-    t = dtype or dtypes.get_default_dtype()
-    exponents = _linspace(start, end, operator.index(steps), dtypes.float64)
-    return _finish(np.power(np.float64(base), exponents).astype(t.array_type), None, device, requires_grad, out)
+    del layout, pin_memory
+    for name, value in (("start", start), ("end", end)):
+        if isinstance(value, Tensor) and value.array.ndim:
+            raise RuntimeError("logspace only supports 0-dimensional start and end tensors, but got "
+                               f"{name} with {value.array.ndim} dimension(s).")  # fmt: skip
+    start, end = (v.item() if isinstance(v, Tensor) else v for v in (start, end))
+    steps = operator.index(steps)
+    if steps < 0:
+        raise RuntimeError("number of steps must be non-negative")
+    t = dtype or (out.dtype if out is not None else dtypes.get_default_dtype())
+    if isinstance(start, complex) or isinstance(end, complex):
+        if dtype is None and out is None:
+            t = dtypes.PYTHON_TYPES[complex]
+        elif t.category < 3:
+            raise RuntimeError(
+                f"torch.logspace(): inferred dtype {dtypes.PYTHON_TYPES[complex]} can't be safely cast to passed dtype {t}"
+            )
+    if t.category == 1:
+        start, end = float(int(start)), float(int(end))
+    elif t.itemsize == 2:
+        start, end = (float(np.asarray(v).astype(t.array_type)) for v in (start, end))
+    work = dtypes.complex128 if t.category == 3 else dtypes.float64
+    exponents = _linspace(start, end, steps, work)
+    return _finish(np.power(work.array_type.type(base), exponents).astype(t.array_type), None, device, requires_grad, out)
 
 
 @public(method=False)

@@ -192,6 +192,12 @@ def attach(op, results, inputs, arrays, parameters):
         propagate(op, tensors, inputs, parameters)
         if op.saves_output and node is not None:  # a node can't hold its output: the output's tangents stay with it
             node._extra("tangents", dict).update((i, t.__dict__["tangents"]) for i, t in enumerate(tensors) if "tangents" in t.__dict__)
+    if node is not None and modes.saved_hooks and op.frees:
+        from .saved import pack_node
+
+        pack_node(node, inputs, modes.saved_hooks[-1])
+    if node is not None and state.anomaly is not None:
+        state.anomaly(node, created=True)
     if state.recorder is not None and node is not None:
         state.recorder.created(op, node, tensors, inputs)
     return tuple(tensors) if several else tensors[0]

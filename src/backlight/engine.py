@@ -327,12 +327,12 @@ def sweep(roots, gradients, keep=False, create_graph=False, targets=None, captur
         steps = [node for node in steps if node in needed]
         buffers = {node: g for node, g in buffers.items() if node in needed}
     recorder = state.recorder
-    plain = recorder is None and targets is None
+    plain = recorder is None and targets is None and state.anomaly is None
     surely_plain = plain and not (ports or state.hooked)
     summed = set()  # nodes whose buffer the sweep itself made, so it may be added to in place
     was_enabled = modes.grad
     set_grad_mode(create_graph)
-    _sweeps.running.append((next(clock), buffers))
+    _sweeps.running.append((next(clock), buffers, targets))
     if recorder is not None:
         recorder.sweep(True)
     try:
@@ -399,7 +399,8 @@ def _careful_step(node, g, edges, keep, tensors, buffers, targets, capture, capt
     recorder = state.recorder
     if recorder is not None:
         recorder.before(node, g)
-    grads = node.record(g, edges, keep) if tensors else node.run(g, edges, keep)
+    step = node.record if tensors else node.run
+    grads = step(g, edges, keep) if state.anomaly is None else state.anomaly(node, step, g, edges, keep)
     if node.hooks is not None:
         grads = run_post_hooks(node, grads, g)
     if recorder is not None:
@@ -436,6 +437,14 @@ def _in_thread(function, *args):
 def current_sweep() -> int:
     """A number that identifies the sweep in which a hook was called."""
     return _sweeps.running[-1][0]
+
+
+def running_sweep(restricted=False):
+    """The number of this thread's innermost sweep, None outside; or whether it is restricted to some inputs."""
+    running = _sweeps.__dict__.get("running")
+    if restricted:
+        return bool(running) and running[-1][2] is not None
+    return running[-1][0] if running else None
 
 
 def reachable(node) -> bool:

@@ -10,24 +10,20 @@ A dual tensor carries its tangents in `__dict__["tangents"]`, one for each runni
 
 from __future__ import annotations
 
-import itertools
-
 import numpy as np
 
 from . import dtypes
 from .state import modes, set_grad_mode, set_levels
 from .tensor import Tensor
 
-_numbers = itertools.count(1)
-
-
 class Level:
     """A running `dual_level` or `jvp`: what tangents belong to. Leaving it takes them away from its tensors."""
 
     kind = "forward"
+    functional = False  # whether it belongs to func.jvp rather than to forward_ad
 
     def __init__(self):
-        self.number = next(_numbers)
+        self.number = len(modes.levels) + modes.recordings + 1
         self.duals: list = []  # weak references to the tensors that have a tangent
 
     def __enter__(self):

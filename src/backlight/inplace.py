@@ -12,10 +12,15 @@ from .state import modes
 from .tensor import Tensor
 
 
-def write_out(out, result, name=None):
-    """Stores a result in the tensor given as `out=`, resizing it if needed."""
-    if isinstance(out, (tuple, list)):
-        return type(out)([write_out(o, r, name) for o, r in zip(out, result, strict=True)])
+def write_out(out, result, name=None, exact=False):
+    """Stores a result in the tensor given as `out=`, resizing it if needed. RuntimeError where the types don't fit.
+
+    exact: whether the types must be equal, as some operations want it; else a type that holds the result will do.
+    """
+    if isinstance(result, (tuple, list)):
+        if len(out) != len(result):
+            raise TypeError(f"argument 'out' must be a tuple of {len(result)} tensors, not {len(out)}")
+        return type(result)([write_out(o, r, name, exact) for o, r in zip(out, result)])
     if not isinstance(out, Tensor):
         raise TypeError(f"argument 'out' must be Tensor, not {type(out).__name__}")
     if modes.grad and (result.node is not None or out.node is not None):
@@ -24,15 +29,72 @@ def write_out(out, result, name=None):
             f"{name.strip('_')}(): functions with out=... arguments don't support automatic differentiation, but one of the "
             "arguments requires grad."
         )
-    if not dtypes.can_cast(result.dtype, out.dtype):
-        names = dtypes.scalar_type_name(result.dtype), dtypes.scalar_type_name(out.dtype)
-        raise RuntimeError(f"result type {names[0]} can't be cast to the desired output type {names[1]}")
+    if result.dtype is not out.dtype:
+        _check_out_type(result.dtype, out.dtype, exact, name)
     if out.array.shape == result.array.shape:
+        _check_overlap(out.array)
         out.array[...] = result.array
     else:
+        if out.array.size:
+            _warn_resized(out, result)
         out.array = result.array.astype(out.array.dtype)
     views.bump(out)
     return out
+
+
+_CPP_NAMES = {
+    "float64": "double", "float32": "float", "float16": "c10::Half", "bfloat16": "c10::BFloat16", "int64": "long int", "int32": "int",
+    "int16": "short int", "int8": "signed char", "uint8": "unsigned char", "complex128": "c10::complex<double>",
+    "complex64": "c10::complex<float>",
+}  # fmt: skip
+# Operations on real numbers whose results PyTorch doesn't store in complex tensors.
+_REAL = frozenset("abs ceil floor frac heaviside neg round round_decimals sgn_real sign trunc".split())
+
+
+def _check_out_type(found, wanted, exact, name):
+    if exact:
+        names = [_CPP_NAMES.get(t.name, t.name) for t in (found, wanted)]
+        raise RuntimeError(f"Expected out tensor to have dtype {names[0]}, but got {names[1]} instead")
+    names = dtypes.scalar_type_name(found), dtypes.scalar_type_name(wanted)
+    if name in _REAL and wanted.is_complex:
+        raise RuntimeError(f"Found dtype {names[1]} but expected {names[0]}")
+    if not dtypes.can_cast(found, wanted):
+        raise RuntimeError(f"result type {names[0]} can't be cast to the desired output type {names[1]}")
+
+
+def _check_overlap(array):
+    """RuntimeError for a tensor that shows one element in several places, as expand makes it."""
+    strided = 0 in array.strides and array.size and any(n > 1 and s == 0 for n, s in zip(array.shape, array.strides))
+    if strided or not array.flags.writeable:
+        raise RuntimeError(
+            "unsupported operation: more than one element of the written-to tensor refers to a single memory location. "
+            "Please clone() the tensor before performing the operation."
+        )
+
+
+def _warn_resized(out, result):
+    import warnings
+
+    warnings.warn(
+        f"An output with one or more elements was resized since it had shape {list(out.array.shape)}, which does not match the "
+        f"required output shape {list(result.array.shape)}. This behavior is deprecated, and in a future PyTorch release outputs "
+        "will not be resized unless they have zero elements. You can explicitly reuse an out tensor t by resizing it, inplace, to "
+        "zero elements with t.resize_(0).",
+        UserWarning,
+        stacklevel=4,
+    )
+
+
+def with_out(function, name, exact=False):
+    """`function` with an `out=` argument."""
+
+    def with_out(*args, out=None, **kwargs):
+        result = function(*args, **kwargs)
+        return result if out is None else write_out(out, result, name, exact)
+
+    with_out.__name__ = with_out.__qualname__ = name
+    with_out.__doc__, with_out.__module__, with_out.__wrapped__ = function.__doc__, function.__module__, function
+    return with_out
 
 
 def inplace_method(function, name):
@@ -65,15 +127,7 @@ def inplace(function, tensor, args=(), kwargs=None):
     if not dtypes.can_cast(result.dtype, tensor.dtype):
         names = dtypes.scalar_type_name(result.dtype), dtypes.scalar_type_name(tensor.dtype)
         raise RuntimeError(f"result type {names[0]} can't be cast to the desired output type {names[1]}")
-    if (
-        not array.flags.writeable
-        or 0 in array.strides
-        and any(n > 1 and s == 0 for n, s in zip(array.shape, array.strides, strict=True))
-    ):
-        raise RuntimeError(
-            "unsupported operation: more than one element of the written-to tensor refers to a single memory location. "
-            "Please clone() the tensor before performing the operation."
-        )
+    _check_overlap(array)
     node = result.node if type(result.node) is not AccumulateGrad else None
     if sys.getrefcount(stand_in) > 2:  # some node saved it: it keeps the old contents
         stand_in.array = array.copy()

@@ -62,7 +62,9 @@ def _neutral(reduction, t):
 def _filled(input, mask, reduction):
     """The input with the neutral number where the mask doesn't hold."""
     mask = _whole_mask(input, mask)
-    return input if mask is None else torch.where(mask, input, torch.tensor(_neutral(reduction, input.dtype), dtype=input.dtype))
+    return (
+        input if mask is None else torch.where(mask, input, torch.tensor(_neutral(reduction, input.dtype), dtype=input.dtype))
+    )
 
 
 def _typed(input, dtype, integers=True):

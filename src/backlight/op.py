@@ -23,7 +23,7 @@ from types import FunctionType
 import numpy as np
 
 from . import engine, errors, views
-from .codegen import next_functions_of, parameter_getter, saved_tensor_getter, source
+from .codegen import next_functions_of, parameter_getter, raw_saved_getter, saved_tensor_getter, source
 from .dispatch import attach, check_broadcast, saved_output, shapes, slow, slow_operator
 from .engine import Node
 from .inplace import inplace, inplace_method, write_out
@@ -230,6 +230,7 @@ def build(op):
     for i, (name, users) in enumerate(zip((*op.inputs, "result"), (*(users for users, _ in op.saves), op.saves_output))):
         if users:
             members["_saved_" + name.replace("input", "self")] = property(saved_tensor_getter(i))
+            members["_raw_saved_" + name.replace("input", "self")] = property(raw_saved_getter(i))
     for i, name in enumerate((*shape_names, *op.parameters)):
         members["_saved_" + name.replace("input", "self")] = property(parameter_getter(i))
     if op.joint is None and None in op.formulas:

@@ -13,19 +13,24 @@ clock = itertools.count(1)
 class State:
     """What hot paths test instead of looking at every feature."""
 
-    __slots__ = ("grad_off", "hooked", "recorder", "unusual")
+    __slots__ = ("anomaly", "grad_off", "hooked", "recorder", "unusual")
 
 
 state = State()
 state.grad_off = 0  # threads that have grad mode off
 state.unusual = 0  # features that are on and make operations leave by slow()
 state.hooked = False  # whether any hook or custom Function ever existed: then sweeps look for them
+state.anomaly = None  # in anomaly mode: the function that runs a node's step and explains its failure
 state.recorder = None  # the one slot for an observer; see set_recorder
 
 
 class _ThreadModes(threading.local):
     grad = True
     inference = False
+    saved_hooks = ()  # (pack, unpack) pairs, the innermost last
+    before_write = None  # called with a tensor about to be written in place
+    hooks_disabled = None  # why saved_tensors_hooks are forbidden, or None
+    recordings = 0  # the func.grad and func.vjp that run
     levels = ()  # the function transforms (forward mode, vmap) that run, outermost first
 
 
@@ -56,6 +61,18 @@ def set_levels(levels) -> None:
     with lock:
         state.unusual += bool(levels) - bool(modes.levels)
     modes.levels = levels
+
+
+def set_saved_hooks(hooks) -> None:
+    with lock:
+        state.unusual += bool(hooks) - bool(modes.saved_hooks)
+    modes.saved_hooks = hooks
+
+
+def set_anomaly(step) -> None:
+    with lock:
+        state.unusual += (step is not None) - (state.anomaly is not None)
+    state.anomaly = step
 
 
 def set_recorder(recorder) -> None:

@@ -14,15 +14,18 @@ __all__ = [
 ]  # fmt: skip
 
 
-_LAZY = ("anomaly_mode", "forward_ad", "functional", "gradcheck", "profiler")
-_LAZY_NAMES = {"detect_anomaly": "anomaly_mode", "set_detect_anomaly": "anomaly_mode", "gradgradcheck": "gradcheck"}
+_LAZY = ("anomaly_mode", "forward_ad", "functional", "profiler", "profiler_util")
+_LAZY_NAMES = {
+    "_profiler_enabled": "profiler", "kineto_available": "profiler", "detect_anomaly": "anomaly_mode", "set_detect_anomaly": "anomaly_mode", "gradcheck": "gradcheck", "gradgradcheck": "gradcheck",
+}  # fmt: skip
 
 
 def __getattr__(name):
     import importlib
 
+    if name in _LAZY_NAMES:  # also binds gradcheck, the function, over the module of that name, as in PyTorch
+        value = globals()[name] = getattr(importlib.import_module(f"{__name__}.{_LAZY_NAMES[name]}"), name)
+        return value
     if name in _LAZY:
         return importlib.import_module(f"{__name__}.{name}")
-    if name in _LAZY_NAMES:
-        return getattr(importlib.import_module(f"{__name__}.{_LAZY_NAMES[name]}"), name)
     raise AttributeError(f"module 'backlight.autograd' has no attribute '{name}'")

@@ -178,8 +178,6 @@ def grad(
     >>> torch.autograd.grad(x ** 2, x)
     (tensor(6.),)
     """
-    if is_grads_batched:
-        raise NotImplementedError("autograd.grad(is_grads_batched=True) is not there yet in Backlight")
     if materialize_grads and allow_unused is False:
         raise ValueError(
             "Expected allow_unused to be True or not passed when materialize_grads=True, but got: allow_unused=False."
@@ -190,6 +188,8 @@ def grad(
     gradients = (None,) * len(outputs) if grad_outputs is None else _as_sequence(grad_outputs)
     if not inputs:
         raise RuntimeError("`inputs` argument to `grad()` cannot be empty.")
+    if is_grads_batched:
+        return _batched_grad(outputs, inputs, gradients, retain_graph, create_graph, allow_unused, materialize_grads)
     targets = _targets(inputs)
     nodes, seeds = _roots(outputs, gradients, create_graph)
     keep = create_graph if retain_graph is None else retain_graph
@@ -210,3 +210,32 @@ def grad(
             g = Tensor._from(g.array.copy())
         results.append(g)
     return tuple(results)
+
+
+def _batched_grad(outputs, inputs, gradients, retain_graph, create_graph, allow_unused, materialize_grads):
+    """grad for a batch of cotangents at once: their first dimension, and that of the results, is the batch."""
+    from ..batching import VmapLevel
+    from ..func.vmap import _outputs, _samples
+
+    for i, (y, g) in enumerate(zip(outputs, gradients)):
+        if g is not None and g.shape[1:] != y.shape or g is not None and not g.dim():
+            raise RuntimeError(
+                "If `is_grads_batched=True`, we interpret the first dimension of each grad_output as the batch dimension. The sizes of "
+                f"the remaining dimensions are expected to match the shape of corresponding output, but a mismatch was detected: "
+                f"grad_output[{i}] has a shape of {g.shape} and output[{i}] has a shape of {y.shape}. If you only want some tensors in "
+                "`grad_output` to be considered batched, consider using vmap."
+            )
+    size, samples = _samples(gradients)
+    with VmapLevel(size) as level:
+        level.functional = False
+        found = grad(outputs, inputs, samples(level), retain_graph, create_graph, allow_unused=True)
+        if not allow_unused and any(g is None for g in found):
+            position = next(i for i, g in enumerate(found) if g is None)
+            raise RuntimeError(
+                f"The differentiated Tensor at index {position} appears to not have been used in the graph. Set allow_unused=True "
+                "if this is the desired behavior."
+            )
+        whole = [None if g is None else _outputs(g, level, 0, grad) for g in found]
+    if materialize_grads:
+        whole = [Tensor._from(np.zeros((size, *x.shape), x.array.dtype)) if g is None else g for g, x in zip(whole, inputs)]
+    return tuple(whole)

@@ -21,13 +21,16 @@ UnpackedDualTensor = namedtuple("UnpackedDualTensor", ["primal", "tangent"])
 UnpackedDualTensor.__doc__ = "The two parts of a dual tensor; `tangent` is None for a tensor that isn't dual."
 
 _entered: list[Level] = []
+_current_level = -1  # read by programs that want to know whether a level runs
 
 
 def enter_dual_level() -> int:
     """Starts a level of forward mode, in which dual tensors can be made, and returns its number (0: levels don't nest)."""
     if _entered:
         raise RuntimeError("Nested forward mode AD is not supported at the moment")
+    global _current_level
     _entered.append(Level().__enter__())
+    _current_level = 0
     return 0
 
 
@@ -39,7 +42,9 @@ def exit_dual_level(*, level=None) -> None:
         raise RuntimeError("Trying to exit a forward AD level that was not the last one that was created. This is not supported.")
     if not _entered:
         raise RuntimeError("Dual level must be a positive number.")
+    global _current_level
     _entered.pop().__exit__()
+    _current_level = -1
 
 
 class dual_level:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import warnings
+from collections import namedtuple
 from typing import Any
 
 import numpy as np
@@ -14,9 +15,11 @@ import numpy as np
 from .. import dtypes, views
 from ..engine import AccumulateGrad, Node, Port
 from ..errors import FREED, modified_text
+from ..batching import Batched, explicit, level_of, version_of_values
 from ..hooks import as_tensor
-from ..state import clock, modes, state
+from ..state import clock, modes, set_levels, state
 from ..tensor import Tensor
+from ..utils._pytree import broadcast_to_and_flatten, tree_flatten, tree_unflatten
 from .modes import no_grad
 
 
@@ -58,6 +61,7 @@ class _FunctionNode(Node, FunctionCtx):
     to_save = ()
     dirty_tensors = ()
     non_differentiable = ()
+    saved_for_forward = ()
     _forward_cls: Any
     _output_count: int
     _output_numbers: dict
@@ -85,6 +89,8 @@ class _FunctionNode(Node, FunctionCtx):
     @property
     def saved_tensors(self):
         """The tensors given to save_for_backward. RuntimeError if they were written since, or freed."""
+        if self.__dict__.get("_in_jvp"):
+            return tuple(self.saved_for_forward)
         saved = self.__dict__.get("_saved")
         if saved is None:
             if self.__dict__.get("_freed"):
@@ -99,6 +105,9 @@ class _FunctionNode(Node, FunctionCtx):
         return self.saved_tensors
 
     def _unpack(self, kind, value, version, count):
+        if kind == "packed":
+            own = self if self._output_count == 1 else Port(self, count)
+            return value.unpack(own if value.own else None)
         if version is not None and version.count != count:
             array = value if kind == "output" else value.array
             producer = self if kind == "output" else value.node
@@ -120,7 +129,7 @@ class _FunctionNode(Node, FunctionCtx):
             if not isinstance(tensor, Tensor):
                 raise TypeError(f"save_for_backward can only save variables, but argument {len(entries)} is of type "
                                 f"{type(tensor).__name__}")  # fmt: skip
-            version = views.version_of(tensor)
+            version = version_of_values(tensor)
             own = any(tensor is output for output in outputs) and tensor.node is not None
             own = own and type(tensor.node) is not AccumulateGrad
             entries.append(
@@ -128,6 +137,33 @@ class _FunctionNode(Node, FunctionCtx):
             )
         self.__dict__["_saved"] = entries
         self.__dict__.pop("to_save", None)
+        if modes.saved_hooks:
+            for i in range(len(entries)):
+                self._pack_saved(i, *modes.saved_hooks[-1])
+
+    def _saved_entries(self):
+        saved = self.__dict__.get("_saved")
+        return None if saved is None else [entry[1] for entry in saved]
+
+    def _pack_saved(self, i, pack_hook, unpack_hook):
+        from ..saved import Packed
+
+        kind, value, version, count = self._saved[i]
+        if kind == "none":
+            return
+        tensor = self._unpack(kind, value, version, count)
+        self._saved[i] = ("packed", Packed(tensor, pack_hook, unpack_hook, kind == "output"), None, self._output_number(value))
+
+    def _output_number(self, value):
+        return self._output_numbers.get(id(value), 0)
+
+    @property
+    def _raw_saved_tensors(self):
+        from ..saved import SavedTensor
+
+        if self.__dict__.get("_saved") is None and self.__dict__.get("_freed"):
+            raise RuntimeError(FREED)
+        return tuple([SavedTensor(self, i) for i in range(len(self.__dict__.get("_saved") or ()))])
 
     def run(self, g, edges, keep):
         return [None if x is None else x.array for x in self.record(g, edges, keep)]
@@ -258,10 +294,29 @@ class Function(FunctionCtx, metaclass=_FunctionType):
 
     vjp = backward
 
+    @staticmethod
+    def jvp(ctx, *grad_inputs):
+        """Returns the tangent of every output of forward, from those of its inputs (None for what isn't a tensor)."""
+        raise NotImplementedError("You must implement the jvp function for custom autograd.Function to use it with forward mode AD.")
+
+    generate_vmap_rule = False  # whether vmap may run forward and backward on batched tensors
+
+    @staticmethod
+    def vmap(info, in_dims, *args):
+        """Runs forward on a batch: returns (outputs, out_dims). info has batch_size and randomness."""
+        raise NotImplementedError("To use autograd.Function with vmap, you must either override the vmap static method or set "
+                                  "generate_vmap_rule=True.")  # fmt: skip
+
     @classmethod
     def apply(cls, *args, **kwargs):
         """Runs forward on the inputs and connects the outputs to the graph."""
         state.hooked = True  # backward runs user code, which may register hooks
+        if modes.levels or modes.recordings:
+            return transformed(cls, args, kwargs)
+        return cls._run(args, kwargs)
+
+    @classmethod
+    def _run(cls, args, kwargs):
         node = object.__new__(cls._backward_cls)
         edges = [views.current_node(x) if isinstance(x, Tensor) else None for x in args]
         node.needs_input_grad = tuple(e is not None for e in edges)
@@ -272,7 +327,7 @@ class Function(FunctionCtx, metaclass=_FunctionType):
         separate = cls.setup_context is not Function.setup_context
         if separate and cls.forward.__defaults__:
             args = _with_defaults(cls.forward, args, kwargs)
-        with no_grad():
+        with no_grad(), hidden_tangents():
             if separate:
                 output = cls.forward(*args, **kwargs)
                 cls.setup_context(node, args, output)
@@ -289,6 +344,8 @@ class Function(FunctionCtx, metaclass=_FunctionType):
                 node._save(results)
             if state.recorder is not None:
                 state.recorder.created(cls, node, results, args)
+        if modes.levels:
+            _push_forward(cls, node, args, results)
         return results[0] if single else tuple(results)
 
 
@@ -356,6 +413,56 @@ def _check_dirty(x, edge, output_count):
     views.check_writable(x)
 
 
+class hidden_tangents:
+    """While a custom forward runs: operations inside don't see the tangents of its inputs, jvp is there for them."""
+
+    def __enter__(self):
+        self.before = modes.levels
+        if self.before:
+            set_levels(tuple([level for level in self.before if level.kind != "forward"]))
+
+    def __exit__(self, *_exception):
+        if self.before:
+            set_levels(self.before)
+
+
+def _push_forward(cls, node, args, results):
+    """Gives the outputs of a custom Function the tangents that its jvp computes."""
+    from ..forward import below, forward_levels, set_tangent, tangent_of
+
+    for level in forward_levels():
+        tangents = [tangent_of(x, level) if isinstance(x, Tensor) else None for x in args]
+        if all(t is None for t in tangents):
+            continue
+        given = {id(x): t for x, t in zip(args, tangents)}
+        node._in_jvp = True
+        try:
+            with below(level):
+                found = cls.jvp(node, *tangents)
+        finally:
+            node._in_jvp = False
+        found = found if isinstance(found, tuple) else (found,)
+        if len(found) != len(results):
+            raise RuntimeError(f"Function's jvp returned an invalid number of forward gradients (expected {len(results)} but got {len(found)})")
+        for x, t in zip(results, found, strict=True):
+            if not isinstance(x, Tensor) or x.array.dtype.kind not in "fcV" or t is None:
+                continue
+            if t.array.shape != x.array.shape:
+                raise RuntimeError(
+                    "Trying to set a forward gradient that has a different size than that of the original Tensor, this is not supported. "
+                    f"Tensor is of size {list(x.array.shape)} while the given forward gradient is of size {list(t.array.shape)}."
+                )
+            if any(x is dirty for dirty in node.dirty_tensors):
+                if given.get(id(x)) is not None and t is not given[id(x)]:
+                    raise RuntimeError(
+                        "An inplace custom Function is not returning the forward mode gradients as-is. If the forward is modifying an input "
+                        "inplace, then the jvp function must modify the gradient inplace and return it as-is."
+                    )
+            elif x.base is not None and t.base is None and any(x.base.root is (a if a.base is None else a.base.root) for a in args if isinstance(a, Tensor)):
+                raise RuntimeError("A custom Function's forward is returning a view (or an input as-is) but the jvp is not returning a view.")
+            set_tangent(x, level, t)
+
+
 def _with_defaults(forward, args, kwargs):
     import inspect
 
@@ -370,6 +477,107 @@ def _alias(x):
     result = Tensor._from(x.array)
     views.view_of(result, x, "custom function")
     return result
+
+
+def transformed(cls, args, kwargs):
+    """A Function inside function transforms: under vmap by its own rule, or on batched tensors if it says that it can."""
+    in_func = modes.recordings or any(getattr(level, "functional", True) for level in modes.levels)
+    if not in_func:
+        return cls._run(args, kwargs)
+    name = cls.__name__
+    if cls.setup_context is Function.setup_context:
+        raise RuntimeError(
+            "In order to use an autograd.Function with functorch transforms (vmap, grad, jvp, jacrev, ...), it must override the "
+            "setup_context staticmethod. For more details, please see https://pytorch.org/docs/main/notes/extending.func.html"
+        )
+    level = level_of(args)
+    if level is None:
+        return cls._run(args, kwargs)
+    overridden = cls.vmap is not Function.vmap
+    if cls.generate_vmap_rule and overridden:
+        raise RuntimeError(
+            f"You tried to vmap over {name}, but it has both generate_vmap_rule=True and an overridden vmap staticmethod. Please set "
+            "generate_vmap_rule=False or delete the overridden vmap staticmethod to avoid ambiguity. For more details, please see "
+            "https://pytorch.org/docs/main/notes/extending.func.html"
+        )
+    if not cls.generate_vmap_rule and not overridden:
+        raise RuntimeError(
+            f"You tried to vmap over {name}, but it does not have vmap support. Please override and implement the vmap staticmethod or "
+            "set generate_vmap_rule=True. For more details, please see https://pytorch.org/docs/main/notes/extending.func.html"
+        )
+    batched = [type(x) is Batched and x.level is level for x in args]
+    values = [x.value if b else x for x, b in zip(args, batched)]
+    if cls.generate_vmap_rule:
+        return _generated(cls, level, batched, values, kwargs)
+    before = modes.levels
+    set_levels(tuple([other for other in before if other is not level]))
+    try:
+        result = cls.vmap(VmapInfo(level.size, level.randomness), tuple([0 if b else None for b in batched]), *values)
+        if not isinstance(result, tuple) or len(result) != 2:
+            raise RuntimeError(
+                "Expected the vmap staticmethod to have two returns, an output and out_dims with pytree structure compatible with the "
+                f"output. Got a {type(result)} instead"
+            )
+        output, out_dims = result
+        leaves, spec = tree_flatten(output)
+        dims = broadcast_to_and_flatten(out_dims, spec)
+        if dims is None:
+            raise RuntimeError(f"The vmap staticmethod of {name} returned out_dims {out_dims} that don't fit its output {spec}")
+        moved = [x if d is None or d == 0 else x.movedim(d, 0) for x, d in zip(leaves, dims)]
+    finally:
+        set_levels(before)
+    return tree_unflatten([x if d is None else Batched(x, level) for x, d in zip(moved, dims)], spec)
+
+
+VmapInfo = namedtuple("VmapInfo", ["batch_size", "randomness"])
+VmapInfo.__doc__ = "What the vmap staticmethod of a Function learns: the size of the batch, and what random operations do."
+
+
+def _generated(cls, level, batched, values, kwargs):
+    """A Function whose forward, backward and jvp run on batched tensors, while its node takes and gives whole batches."""
+
+    def under_vmap(x, is_batched):
+        return Batched(x, level) if is_batched else x
+
+    class Inner(Function):
+        @staticmethod
+        def forward(ctx, *args):
+            samples = [under_vmap(x, b) for x, b in zip(args, batched)]
+            output = cls.forward(*samples, **kwargs)
+            cls.setup_context(ctx, tuple(samples), output)
+            ctx.dirty_tensors = tuple(x.value if type(x) is Batched else x for x in ctx.dirty_tensors)
+            single = not isinstance(output, tuple)
+            outputs = [explicit(x, level) if isinstance(x, Tensor) else x for x in ((output,) if single else output)]
+            plain = {id(x): y for x, y in zip((output,) if single else output, outputs)}
+            ctx.non_differentiable = tuple(plain.get(id(x), x) for x in ctx.non_differentiable)
+            ctx._user_saved = ctx.to_save
+            ctx.to_save = ()
+            return outputs[0] if single else tuple(outputs)
+
+        @staticmethod
+        def backward(ctx, *grads):
+            ctx.to_save = ctx._user_saved
+            samples = [None if g is None else Batched(g, level) for g in grads]
+            found = (cls.backward if cls.vjp is Function.vjp else cls.vjp)(ctx, *samples)
+            found = found if isinstance(found, tuple) else (found,)
+            out = []
+            for g, b in zip(found, batched):
+                whole = g if g is None else explicit(g, level)
+                out.append(whole if whole is None or b else whole.sum(0))
+            return tuple(out)
+
+        @staticmethod
+        def jvp(ctx, *tangents):
+            found = cls.jvp(ctx, *[None if t is None else under_vmap(t, b) for t, b in zip(tangents, batched)])
+            single = not isinstance(found, tuple)
+            whole = [t if t is None else explicit(t, level) for t in ((found,) if single else found)]
+            return whole[0] if single else tuple(whole)
+
+    Inner.__name__ = cls.__name__
+    result = Inner._run(tuple(values), {})
+    single = not isinstance(result, tuple)
+    samples = [Batched(x, level) if isinstance(x, Tensor) else x for x in ((result,) if single else result)]
+    return samples[0] if single else tuple(samples)
 
 
 class InplaceFunction(Function):

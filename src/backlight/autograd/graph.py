@@ -8,9 +8,13 @@ from collections import namedtuple
 from .. import views
 from ..engine import Node, node_and_number
 from ..tensor import Tensor
+from ..state import modes, set_saved_hooks
 from .hooks import RemovableHandle
 
-__all__ = ["GradientEdge", "Node", "get_gradient_edge", "increment_version", "register_multi_grad_hook"]
+__all__ = [
+    "GradientEdge", "Node", "allow_mutation_on_saved_tensors", "disable_saved_tensors_hooks", "get_gradient_edge", "increment_version",
+    "register_multi_grad_hook", "save_on_cpu", "saved_tensors_hooks",
+]  # fmt: skip
 
 GradientEdge = namedtuple("GradientEdge", ["node", "output_nr", "ownership_token"], defaults=[None])
 GradientEdge.__doc__ = "Where a tensor's gradient arrives: output `output_nr` of `node`."
@@ -82,3 +86,146 @@ def register_multi_grad_hook(tensors, fn, *, mode="all"):
         return hook
 
     return _MultiHandle([t.register_hook(hook_of(i)) for i, t in enumerate(tensors)])
+
+
+class saved_tensors_hooks:
+    """A block in which saved tensors pass through hooks: `pack_hook(tensor)` when they are saved, `unpack_hook(packed)` when used.
+
+    The unpacked tensor must have the values that were packed. Of nested blocks the innermost counts.
+
+    >>> import backlight as torch
+    >>> x = torch.tensor(3., requires_grad=True)
+    >>> with torch.autograd.graph.saved_tensors_hooks(lambda t: t.tolist(), lambda value: torch.tensor(value)):
+    ...     y = x * x
+    >>> torch.autograd.grad(y, x)
+    (tensor(6.),)
+    """
+
+    def __init__(self, pack_hook, unpack_hook):
+        self.pack_hook, self.unpack_hook = pack_hook, unpack_hook
+
+    def __enter__(self):
+        if not callable(self.pack_hook) or not callable(self.unpack_hook):
+            raise TypeError(
+                "_push_saved_tensors_default_hooks(): incompatible function arguments. The following argument types are supported:\n"
+                "    1. (arg0: collections.abc.Callable, arg1: collections.abc.Callable) -> None\n\n"
+                f"Invoked with: {self.pack_hook!r}, {self.unpack_hook!r}"
+            )
+        if modes.hooks_disabled is not None:
+            raise RuntimeError(modes.hooks_disabled)
+        set_saved_hooks((*modes.saved_hooks, (self.pack_hook, self.unpack_hook)))
+
+    def __exit__(self, *_exception):
+        set_saved_hooks(modes.saved_hooks[:-1])
+
+
+class save_on_cpu(saved_tensors_hooks):
+    """A block in which saved tensors are kept on the CPU (where all of Backlight's are): each is kept as a copy."""
+
+    def __init__(self, pin_memory=False, device_type="cuda"):
+        del pin_memory, device_type
+        super().__init__(lambda tensor: tensor.detach().clone(), lambda packed: packed)
+
+
+class disable_saved_tensors_hooks:
+    """A block (or function) in which saved_tensors_hooks raise a RuntimeError with this message."""
+
+    def __init__(self, error_message: str):
+        self.error_message = error_message
+        self.before: list = []
+
+    def __enter__(self):
+        if modes.saved_hooks:
+            raise RuntimeError(self.error_message)
+        self.before.append(modes.hooks_disabled)
+        modes.hooks_disabled = self.error_message
+
+    def __exit__(self, *_exception):
+        modes.hooks_disabled = self.before.pop()
+
+    def __call__(self, function):
+        from .modes import _wrap
+
+        return _wrap(lambda: disable_saved_tensors_hooks(self.error_message), function)
+
+
+class _Handle:
+    """Stands for one version of a tensor while some node holds it as packed."""
+
+    __slots__ = ("__weakref__",)
+
+
+class _MutationContext:
+    """What `allow_mutation_on_saved_tensors` keeps: the handles of saved tensors, and the copies made before writes."""
+
+    def __init__(self):
+        from weakref import WeakKeyDictionary, WeakValueDictionary
+
+        self.cloned = WeakKeyDictionary()  # handle -> copy
+        self.original = WeakKeyDictionary()  # handle -> the tensor, while it is unchanged
+        self.tid_to_weakhandle = WeakValueDictionary()  # (address, id, version) -> handle
+        self.sid_to_tid: dict = {}  # memory -> keys of what was saved in it
+
+    def clear(self):
+        self.cloned.clear()
+        self.original.clear()
+        self.tid_to_weakhandle.clear()
+        self.sid_to_tid.clear()
+
+    def before_write(self, tensor) -> None:
+        """Copies what was saved of the memory that is about to be written."""
+        for key in list(self.sid_to_tid.get(_memory(tensor), ())):
+            handle = self.tid_to_weakhandle.get(key)
+            if handle is not None and handle not in self.cloned:
+                self.cloned[handle] = self.original.pop(handle).clone()
+            self.sid_to_tid[_memory(tensor)].discard(key)
+
+
+def _memory(tensor) -> int:
+    array = tensor.array
+    while array.base is not None:
+        array = array.base
+    return id(array)
+
+
+class allow_mutation_on_saved_tensors:
+    """A block in which tensors saved for backward may be written in place: they are copied just before. Can't be nested.
+
+    >>> import backlight as torch
+    >>> with torch.autograd.graph.allow_mutation_on_saved_tensors():
+    ...     x = torch.ones(2, requires_grad=True).clone()
+    ...     y = (x ** 2).sum()
+    ...     _ = x.sin_()
+    ...     y.backward()
+    """
+
+    def __enter__(self):
+        if modes.before_write is not None:
+            raise RuntimeError("allow_mutation_on_saved_tensors contexts cannot be nested")
+        self.context = context = _MutationContext()
+
+        def pack(tensor):
+            key = (tensor.array.__array_interface__["data"][0], id(tensor), views.version_of(tensor).count)
+            handle = context.tid_to_weakhandle.get(key)
+            if handle is None:
+                handle = _Handle()
+                context.tid_to_weakhandle[key] = handle
+                context.original[handle] = tensor
+                context.sid_to_tid.setdefault(_memory(tensor), set()).add(key)
+            return handle
+
+        def unpack(handle):
+            if modes.before_write != context.before_write:
+                raise AssertionError("Trying to backward outside of the 'allow_mutation_on_saved_tensors' contextin which the graph was "
+                                     "originally recorded.")  # fmt: skip
+            return context.cloned[handle] if handle in context.cloned else context.original[handle]
+
+        self.hooks = saved_tensors_hooks(pack, unpack)
+        self.hooks.__enter__()
+        modes.before_write = context.before_write
+        return context
+
+    def __exit__(self, *_exception):
+        modes.before_write = None
+        self.hooks.__exit__()
+        self.context.clear()

@@ -42,10 +42,12 @@ class _Recording:
     def __enter__(self):
         self.before = modes.grad
         set_grad_mode(True)
+        modes.recordings += 1
         return self
 
     def __exit__(self, *_exception):
         set_grad_mode(self.before)
+        modes.recordings -= 1
         for node in self.entries:
             node.running = False
 
@@ -305,6 +307,7 @@ def jvp(func, primals, tangents, *, strict=False, has_aux=False):
                 raise RuntimeError(f"jvp(f, primals, tangents): Expected {what} to be a tuple of Tensors, got unsupported type {type(x)}")  # fmt: skip
     levels = vmap_levels()
     with Level() as level:
+        level.functional = True
         duals = []
         for x, t in zip(flat, flat_tangents):
             if x.shape != t.shape:
@@ -500,6 +503,7 @@ def jacfwd(func, argnums=0, has_aux=False, *, randomness="error", chunk_size=Non
             count = min(step, total - start)
             directions = VmapLevel(count, randomness)
             with Level() as level, directions:
+                level.functional = True
                 duals = []
                 for x, t in zip(inputs, basis):
                     whole = _shown(x, levels)

@@ -93,6 +93,19 @@ def _checked_inputs(in_dims, func, args):
     return sizes[0], dims, flat, spec
 
 
+def _samples(tensors):
+    """The batch size of tensors (or None) that share a first dimension, and what makes samples of them at a level."""
+    size, dims, _flat, _spec = _checked_inputs(tuple([None if x is None else 0 for x in tensors]), _vjp, tuple(tensors))
+    return size, lambda level: tuple([x if d is None else Batched(x, level) for x, d in zip(tensors, dims)])
+
+
+def _vjp():
+    """What the mapped function is called in errors about batched gradients."""
+
+
+_vjp.__name__ = "vjp"
+
+
 def _run(func, flat, dims, spec, size, out_dims, randomness, kwargs):
     with VmapLevel(size, randomness) as level:
         samples = [x if d is None else Batched(x.movedim(d, 0) if d else x, level) for x, d in zip(flat, dims)]

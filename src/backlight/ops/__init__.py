@@ -19,8 +19,11 @@ from . import (  # noqa: F401
     random,
     reduce,
     scatter,
+    settings,
     shape,
     sort,
     special,
     statistics,
 )
+
+from . import names  # noqa: F401  isort: skip  (last: it adds forms to what the others declared)

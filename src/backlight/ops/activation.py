@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from .. import dtypes, random
-from ..op import binary, op, public, twin, unary
+from ..op import binary, op, public, twin, unary, write_out
 from ..op import inplace as write_in_place
 from ..tensor import Tensor, dimension
 from .check import not_implemented
@@ -135,13 +135,14 @@ _gelu_tanh = unary("gelu_tanh", _gelu_tanh_arrays, _gelu_tanh_gradient, public=F
 
 
 @public(**functional)
-def gelu(input, approximate="none"):
+def gelu(input, approximate="none", *, out=None):
     """input * P(X <= input) for a standard normal X, by erf or (approximate="tanh") by tanh. Differentiable."""
     if approximate not in ("none", "tanh"):
         raise RuntimeError("approximate argument must be either none or tanh.")
     if input.array.dtype.kind not in "fV":
         raise NotImplementedError(f"\"GeluKernelImpl\" not implemented for '{dtypes.scalar_type_name(input.dtype)}'")
-    return (_gelu if approximate == "none" else _gelu_tanh)(input)
+    result = (_gelu if approximate == "none" else _gelu_tanh)(input)
+    return result if out is None else write_out(out, result, exact=True)
 
 
 _silu = unary("silu", lambda x: x * sigmoid.arrays(x),
@@ -181,10 +182,11 @@ def softplus_slope(x, beta, threshold):
 
 
 @public(**functional)
-def softplus(input, beta=1, threshold=20):
+def softplus(input, beta=1, threshold=20, *, out=None):
     """log(1 + exp(beta * input)) / beta, linear beyond the threshold. Differentiable."""
     _check_float("softplus_cpu", input)
-    return _softplus(input, beta, threshold)
+    result = _softplus(input, beta, threshold)
+    return result if out is None else write_out(out, result)
 
 
 @public(**functional)
@@ -212,9 +214,9 @@ _log_sigmoid = unary("log_sigmoid", lambda x: np.minimum(x, 0) - np.log1p(np.exp
 
 
 @public(**functional)
-def logsigmoid(input):
+def logsigmoid(input, *, out=None):
     """log(sigmoid(input)), without overflow. Differentiable."""
-    return _log_sigmoid(input)
+    return _log_sigmoid(input) if out is None else write_out(out, _log_sigmoid(input), exact=True)
 
 
 _hardtanh = op("hardtanh", lambda x, low, high: np.clip(x, x.dtype.type(low), x.dtype.type(high)),
@@ -260,20 +262,22 @@ _softshrink = op("softshrink", lambda x, lambd: np.where(x > lambd, x - x.dtype.
 
 
 @public(**functional)
-def hardshrink(input, lambd=0.5):
+def hardshrink(input, lambd=0.5, *, out=None):
     """input where |input| > lambd, else 0. Differentiable."""
-    return _hardshrink(input, lambd)
+    result = _hardshrink(input, lambd)
+    return result if out is None else write_out(out, result)
 
 
 @public(**functional)
-def softshrink(input, lambd=0.5):
+def softshrink(input, lambd=0.5, *, out=None):
     """input moved towards 0 by lambd, 0 in between. Differentiable."""
     if lambd < 0:
         kind = dtypes.scalar_type_name(input.dtype)
         raise RuntimeError(
             f"lambda must be in range [0, {dtypes.finfo(input.dtype).max:g}] for input dtype {kind}, but found {lambd}"
         )
-    return _softshrink(input, lambd)
+    result = _softshrink(input, lambd)
+    return result if out is None else write_out(out, result)
 
 
 @public(**functional)
@@ -300,6 +304,32 @@ def threshold(input, threshold, value, inplace=False):
     return write_if(inplace, input, lambda x: _threshold(x, threshold, value))
 
 
+@twin(lambda x, dim: np.split(x, 2, dim))
+def _halves(x, dim):
+    return x.chunk(2, dim)
+
+
+@twin(lambda a, b, dim: np.concatenate([a, b], dim))
+def _joined(a, b, dim):
+    from .join import cat
+
+    return cat([a, b], dim)
+
+
+def _glu_gradient(g, x, dim):
+    a, b = _halves(x, dim)
+    s = sigmoid(b)
+    return _joined(g * s, g * a * s * (1 - s), dim)
+
+
+def _glu_arrays(x, dim):
+    a, b = np.split(x, 2, dim)
+    return a * sigmoid.arrays(b)
+
+
+_glu = op("glu", _glu_arrays, lambda g, input, _out, dim: _glu_gradient(g, input, dim))
+
+
 @public(**functional)
 def glu(input, dim=-1):
     """The first half of `dim` times the sigmoid of the second. Differentiable."""
@@ -308,8 +338,7 @@ def glu(input, dim=-1):
     d = dimension(dim, input.array.ndim)
     if input.array.shape[d] % 2:
         raise RuntimeError(f"Halving dimension must be even, but dimension {d} is size {input.array.shape[d]}")
-    a, b = input.chunk(2, d)
-    return a * sigmoid(b)
+    return _glu(input, d)
 
 
 _prelu = binary("prelu", lambda x, w: np.where(x > 0, x, w * x),
@@ -327,6 +356,8 @@ def where_keep(condition, a, b):
 @public(**functional)
 def prelu(input, weight):
     """input where positive, else weight * input; one weight or one per channel (dimension 1). Differentiable in both."""
+    if weight.array.ndim > 1:
+        raise RuntimeError(f"prelu: Expected `weight` to be a scalar or 1D tensor, but got: ndim = {weight.array.ndim}")
     if weight.array.size != 1:
         if input.array.ndim < 1:
             raise RuntimeError("Not allow zero-dim input tensor.")

@@ -10,9 +10,8 @@ from numpy.lib.stride_tricks import as_strided as _strides
 from .. import batching
 from ..op import face, op, public, twin, write_out
 from ..tensor import Tensor, dimension
-from .cast import clone
 from .gather import _index_select
-from .shape import constant_pad, flatten, narrow, sizes, transpose
+from .shape import constant_pad, flatten, narrow, sizes
 
 # Diagonals and triangles
 
@@ -67,6 +66,10 @@ def diag_embed(input, offset=0, dim1=-2, dim2=-1):
     """Matrices with the last dimension of `input` on their diagonals. Differentiable."""
     n = input.array.ndim + 1
     dim1, dim2 = dimension(dim1, n), dimension(dim2, n)
+    if dim1 == dim2:
+        raise RuntimeError(f"diagonal dimensions cannot be identical {dim1}, {dim2}")
+    if not input.array.ndim:
+        raise IndexError("Dimension specified as -1 but tensor has no dimensions")
     size = input.array.shape[-1] + builtins.abs(offset)
     shape = list(input.array.shape[:-1])
     for d in sorted((dim1, dim2)):
@@ -84,8 +87,12 @@ def diag(input, diagonal=0):
     return _diagonal_copy(input, diagonal, 0, 1)
 
 
-tril = op("tril", lambda x, diagonal=0: np.tril(x, diagonal), lambda g, _input, _out, diagonal: tril(g, diagonal), batch="leading")
-triu = op("triu", lambda x, diagonal=0: np.triu(x, diagonal), lambda g, _input, _out, diagonal: triu(g, diagonal), batch="leading")
+tril = op(
+    "tril", lambda x, diagonal=0: np.tril(x, diagonal), lambda g, _input, _out, diagonal: tril(g, diagonal), batch="leading"
+)
+triu = op(
+    "triu", lambda x, diagonal=0: np.triu(x, diagonal), lambda g, _input, _out, diagonal: triu(g, diagonal), batch="leading"
+)
 
 
 def _triangle(name, primitive, words):
@@ -93,7 +100,7 @@ def _triangle(name, primitive, words):
         if input.array.ndim < 2:
             raise RuntimeError(f"{name}: input tensor must have at least 2 dimensions")
         result = primitive(input, diagonal)
-        return result if out is None else write_out(out, result)
+        return result if out is None else write_out(out, result, exact=True)
 
     function.__doc__ = f"The {words} triangle of the last two dimensions, zeros elsewhere. Differentiable."
     face(function, name=name, inplace=True)
@@ -122,6 +129,8 @@ def flip(input, *args, dims=()):
 def roll(input, shifts, dims=None):
     """Shifts elements along dimensions, around the end. Differentiable."""
     shifts = (shifts,) if isinstance(shifts, int) else tuple(shifts)
+    if not shifts:
+        raise RuntimeError("`shifts` required")
     if dims is None or dims == ():
         return _roll(input, shifts[:1], None)
     dims = (dims,) if isinstance(dims, int) else tuple(dims)
@@ -151,7 +160,7 @@ def pad(input, pad, mode="constant", value=None):
 
 def pad_by_index(x, pad, mode):
     """Pads by repeating elements of x: "reflect", "replicate" or "circular"."""
-    n = x.array.ndim
+    n, places = x.array.ndim, []
     if len(pad) // 2 > n - 1:
         raise NotImplementedError(
             f"Only 2D, 3D, 4D, 5D padding with non-constant padding are supported for now (mode '{mode}')"
@@ -179,8 +188,39 @@ def pad_by_index(x, pad, mode):
             place = place % size
         else:
             raise NotImplementedError(f"Unrecognised padding mode {mode}")
-        x = _index_select(x, Tensor._from(place), dim)
+        places.append((dim, place))
+    if mode == "circular":
+        for dim, place in places:
+            x = _index_select(x, Tensor._from(place), dim)
+        return x
+    return _pads[mode, len(places)](x, tuple(places), x.array.shape)
+
+
+def _pad_by_index_arrays(x, places, _shape):
+    for dim, place in places:
+        x = np.take(x, place, dim)
     return x
+
+
+def _unpad_arrays(g, places, shape):
+    for dim, place in reversed(places):
+        out = np.zeros((*g.shape[:dim], shape[dim], *g.shape[dim + 1 :]), g.dtype)
+        np.add.at(out, (slice(None),) * dim + (place,), g)
+        g = out
+    return g
+
+
+def _pad_op(name, node):
+    return op(name, _pad_by_index_arrays, lambda g, _input, _out, places, shape: _unpad(g, places, shape), node=node)
+
+
+_pads = {
+    (mode, n): _pad_op(f"{name}_pad{n}d", f"{name.capitalize()}Pad{n}DBackward0")
+    for mode, name in (("reflect", "reflection"), ("replicate", "replication"))
+    for n in (1, 2, 3)
+}
+_pad_again = _pads["reflect", 1]
+_unpad = op("unpad", _unpad_arrays, lambda g, _input, _out, places, shape: _pad_again(g, places, shape))
 
 
 # Turning, and diagonals of what is flat
@@ -202,6 +242,9 @@ def flipud(input):
     return flip(input, 0)
 
 
+_rot90 = op("rot90", lambda x, k, dims: np.rot90(x, k, dims).copy(), lambda g, _input, _out, k, dims: _rot90(g, -k % 4, dims))
+
+
 @public()
 def rot90(input, k=1, dims=(0, 1)):
     """Turns by k times 90 degrees in the plane of two dimensions. Differentiable."""
@@ -213,12 +256,7 @@ def rot90(input, k=1, dims=(0, 1)):
     if dims[0] == dims[1] or builtins.abs(dims[0] - dims[1]) == n:
         raise RuntimeError(f"expected rotation dims to be different, but got dim0 = {dims[0]} and dim1 = {dims[1]}")
     a, b = dimension(dims[0], n), dimension(dims[1], n)
-    k %= 4
-    if k == 0:
-        return clone(input)
-    if k == 2:
-        return flip(input, a, b)
-    return flip(transpose(input, a, b), a if k == 1 else b)
+    return _rot90(input, k % 4, (a, b))
 
 
 @public()

@@ -32,7 +32,9 @@ def _check_ranks(query, key, value, key_padding_mask, attn_mask, heads):
                              "instead")  # fmt: skip
     if attn_mask is not None:
         if attn_mask.array.ndim not in (2, 3):
-            raise AssertionError(f"{start}, expected `attn_mask` to be `None`, 2-D or 3-D but found {attn_mask.array.ndim}-D tensor instead")
+            raise AssertionError(
+                f"{start}, expected `attn_mask` to be `None`, 2-D or 3-D but found {attn_mask.array.ndim}-D tensor instead"
+            )
         wanted = (heads, query.array.shape[0], key.array.shape[0])
         if n == 2 and attn_mask.array.ndim == 3 and attn_mask.array.shape != wanted:
             raise AssertionError(f"Expected `attn_mask` shape to be {wanted} but got {attn_mask.shape}")
@@ -126,7 +128,9 @@ def multi_head_attention_forward(
     if attn_mask is not None:
         wanted = (length, source) if attn_mask.array.ndim == 2 else (batch * num_heads, length, source)
         if attn_mask.array.shape != wanted:
-            raise RuntimeError(f"The shape of the {attn_mask.array.ndim}D attn_mask is {attn_mask.shape}, but should be {wanted}.")
+            raise RuntimeError(
+                f"The shape of the {attn_mask.array.ndim}D attn_mask is {attn_mask.shape}, but should be {wanted}."
+            )
         if attn_mask.array.ndim == 2:
             attn_mask = unsqueeze(attn_mask, 0)
     if (bias_k is None) != (bias_v is None):
@@ -152,7 +156,9 @@ def multi_head_attention_forward(
     if key_padding_mask is not None:
         if key_padding_mask.array.shape[0] != batch or key_padding_mask.array.shape[1] != source:
             i = 0 if key_padding_mask.array.shape[0] != batch else 1
-            raise AssertionError(f"Expected key_padded_mask.shape[{i}] to be {(batch, source)[i]}, but got {key_padding_mask.array.shape[i]}")
+            raise AssertionError(
+                f"Expected key_padded_mask.shape[{i}] to be {(batch, source)[i]}, but got {key_padding_mask.array.shape[i]}"
+            )
         hidden = reshape(expand(reshape(key_padding_mask, (batch, 1, 1, source)), (batch, num_heads, 1, source)),
                          (batch * num_heads, 1, source))  # fmt: skip
         attn_mask = hidden if attn_mask is None else attn_mask + hidden
@@ -174,7 +180,9 @@ def multi_head_attention_forward(
             else:
                 attn_mask = reshape(attn_mask, (batch, num_heads, -1, source))
         q, k, v = (reshape(x, (batch, num_heads, x.array.shape[1], head)) for x in (q, k, v))
-        output = reshape(scaled_dot_product_attention(q, k, v, attn_mask, dropout_p, is_causal), (batch * num_heads, length, head))
+        output = reshape(
+            scaled_dot_product_attention(q, k, v, attn_mask, dropout_p, is_causal), (batch * num_heads, length, head)
+        )
     output = reshape(transpose(output, 0, 1), (length * batch, e))
     output = linear(output, out_proj_weight, out_proj_bias)
     output = reshape(output, (length, batch, output.array.shape[1]))
@@ -192,5 +200,3 @@ def _checked_static(name, x, heads, head):
         if x.array.shape[i] != n:
             raise AssertionError(f"expecting {name}.size({i}) of {n}, but got {x.array.shape[i]}")
     return x
-
-

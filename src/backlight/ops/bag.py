@@ -123,7 +123,9 @@ def embedding_bag(
         raise RuntimeError(f"offsets[-1] can not be greater than input's length {length} but got offsets[-1] of {starts[-1]}")
     if padding_idx is not None:
         if not -n <= padding_idx < n:
-            raise RuntimeError(f"padding_idx must be within the number of embeddings, {-n} through {n - 1}, but got {padding_idx}")
+            raise RuntimeError(
+                f"padding_idx must be within the number of embeddings, {-n} through {n - 1}, but got {padding_idx}"
+            )
         padding_idx %= n
     wrong = (index < 0) | (index >= n)
     if wrong.any():

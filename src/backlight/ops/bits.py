@@ -46,7 +46,7 @@ def frexp(input, *, out=None):
         raise RuntimeError("torch.frexp() only supports floating-point dtypes")
     mantissa, exponent = _frexp(input)
     if out is not None:
-        mantissa, exponent = write_out(out[0], mantissa), write_out(out[1], exponent)
+        mantissa, exponent = write_out(out, (mantissa, exponent), exact=True)
     return FREXP(mantissa, exponent)
 
 

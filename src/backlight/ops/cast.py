@@ -29,7 +29,15 @@ def _real(x):
     return x.real if x.dtype.kind == "c" else x
 
 
-_real_op = op("real", lambda x: x.real, lambda g, _input, _out: to_complex(g), holomorphic=False, view=True, promote="keep", batch="leading")
+_real_op = op(
+    "real",
+    lambda x: x.real,
+    lambda g, _input, _out: to_complex(g),
+    holomorphic=False,
+    view=True,
+    promote="keep",
+    batch="leading",
+)
 _imag_op = op("imag", lambda x: x.imag, lambda g, _input, _out: to_complex(g) * 1j, holomorphic=False, view=True,
               promote="keep", batch="leading")  # fmt: skip
 to_complex = op("to_complex", lambda x: x.astype(np.complex64 if x.dtype == np.float32 else np.complex128),
@@ -67,6 +75,8 @@ _complex = binary("complex", lambda a, b: a + np.multiply(b, 1j, dtype=np.comple
 @public(method=False)
 def complex(real, imag, *, out=None):
     """A complex tensor from its parts. Differentiable in both."""
+    if not (isinstance(real, Tensor) and isinstance(imag, Tensor)):
+        raise not_tensor("complex", real=real, imag=imag)
     if real.dtype is not imag.dtype:
         raise RuntimeError(f"Expected object of scalar type {dtypes.scalar_type_name(real.dtype)} but got scalar type "
                            f"{dtypes.scalar_type_name(imag.dtype)} for second argument")  # fmt: skip
@@ -87,6 +97,8 @@ def _cast_arrays(x, target, _source):
 _cast = op("to_copy", _cast_arrays, lambda g, _input, _out, target, source: _cast_back(g, source, target),
            promote="keep", node="ToCopyBackward0", holomorphic=False, batch="leading")  # fmt: skip
 
+_cast_to_integer = op("to_integer", _cast_arrays, None, promote="keep", batch="leading")
+
 
 @twin(lambda g, source, _target: engine.cast(g, source))
 def _cast_back(g, source, target):
@@ -101,7 +113,8 @@ def to(input, dtype):
         return input
     if not isinstance(dtype, dtypes.dtype):
         raise TypeError(f"to(): argument 'dtype' must be torch.dtype, not {type(dtype).__name__}")
-    return _cast(input, dtype.array_type, input.array.dtype)
+    cast = _cast if dtype.category > 1 else _cast_to_integer
+    return cast(input, dtype.array_type, input.array.dtype)
 
 
 def _to_method(self, *args, dtype=None, device=None, copy=False, non_blocking=False, memory_format=None, other=None):
@@ -212,13 +225,29 @@ def angle(input, *, out=None):
     return result if out is None else write_out(out, result)
 
 
+_polar = op("polar", lambda size, angle: size * np.exp(np.multiply(angle, 1j, dtype=_complex_type(angle))),
+    lambda g, _size, angle, _out: real(g * _direction(-angle)),
+    lambda g, size, angle, _out: real(g * _direction(-angle) * -1j) * size, promote="arith", holomorphic=False, batch="elementwise")  # fmt: skip
+
+
+def _complex_type(x):
+    return np.complex64 if x.dtype == np.float32 else np.complex128
+
+
+@twin(lambda angle: np.exp(np.multiply(angle, 1j, dtype=_complex_type(angle))))
+def _direction(angle):
+    return _complex(angle.cos(), angle.sin())
+
+
 @public(method=False)
 def polar(abs, angle, *, out=None):
     """abs * exp(i * angle), complex. Differentiable in both."""
+    if not (isinstance(abs, Tensor) and isinstance(angle, Tensor)):
+        raise not_tensor("polar", abs=abs, angle=angle)
     if abs.dtype is not angle.dtype:
         raise RuntimeError(f"Expected object of scalar type {dtypes.scalar_type_name(abs.dtype)} but got scalar type "
                            f"{dtypes.scalar_type_name(angle.dtype)} for second argument")  # fmt: skip
-    result = complex(abs * angle.cos(), abs * angle.sin())
+    result = _polar(abs, angle)
     return result if out is None else write_out(out, result)
 
 
@@ -231,8 +260,14 @@ def _as_complex_arrays(x):
 
 
 _as_real = op(
-    "view_as_real", _as_real_arrays, lambda g, _input, _out: as_complex(g), view=True, promote="keep", holomorphic=False
-, batch="leading")
+    "view_as_real",
+    _as_real_arrays,
+    lambda g, _input, _out: as_complex(g),
+    view=True,
+    promote="keep",
+    holomorphic=False,
+    batch="leading",
+)
 _as_complex = op("view_as_complex", _as_complex_arrays, lambda g, _input, _out: as_real(g), view=True, promote="keep",
                  holomorphic=False, batch="leading")  # fmt: skip
 

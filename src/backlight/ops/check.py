@@ -15,6 +15,18 @@ def not_tensor(function, **arguments) -> TypeError:
     return TypeError(f"{function}(): arguments of the wrong type")
 
 
+def two_tensors(function, name):
+    """`function` of two tensors, which refuses numbers."""
+
+    def checked(input, other, *, out=None):
+        if not (isinstance(input, Tensor) and isinstance(other, Tensor)):
+            raise not_tensor(name, input=input, other=other)
+        return function(input, other, out)
+
+    checked.__name__, checked.__doc__, checked.op, checked.arrays = name, function.__doc__, function.op, function.arrays
+    return checked
+
+
 def not_implemented(kernel, tensor) -> NotImplementedError:
     """The error for a type that a function isn't defined for."""
     return NotImplementedError(f"\"{kernel}\" not implemented for '{dtypes.scalar_type_name(tensor.dtype)}'")

@@ -100,16 +100,39 @@ def _clamp_with_tensors(input, min, max):
     return _clamp_tensors(fitted(input), fitted(min), fitted(max))
 
 
+_clamp_min = op("clamp_min", lambda x, min: np.maximum(x, x.dtype.type(min)),
+    lambda g, input, _out, min: g * (input >= min))  # fmt: skip
+_clamp_max = op("clamp_max", lambda x, max: np.minimum(x, x.dtype.type(max)),
+    lambda g, input, _out, max: g * (input <= max))  # fmt: skip
+_clamp_min_tensor = op("clamp_min_tensor", np.maximum,
+    lambda g, input, min, _out: g * (input >= min),
+    lambda g, input, min, _out: g * (input < min), promote="arith", node="ClampMinBackward1")  # fmt: skip
+_clamp_max_tensor = op("clamp_max_tensor", np.minimum,
+    lambda g, input, max, _out: g * (input <= max),
+    lambda g, input, max, _out: g * (input > max), promote="arith", node="ClampMaxBackward1")  # fmt: skip
+
+
+def _limited(name, by_number, by_tensor, input, limit):
+    if not isinstance(input, Tensor) or not (isinstance(limit, Tensor) or dtypes.number_type(limit) is not None):
+        raise invalid_combination(name, input, limit)
+    if input.array.dtype.kind == "c":
+        raise NotImplementedError("clamp is not supported for complex types")
+    if isinstance(limit, Tensor):
+        return by_tensor(input, limit)
+    t = dtypes.promote([input.array], [limit])
+    return by_number(input if t is input.dtype else to(input, t), limit)
+
+
 @public(inplace=True)
 def clamp_min(input, min):
-    """clamp with a lower limit only."""
-    return clamp(input, min)
+    """clamp with a lower limit only. Differentiable in both."""
+    return _limited("clamp_min", _clamp_min, _clamp_min_tensor, input, min)
 
 
 @public(inplace=True)
 def clamp_max(input, max):
-    """clamp with an upper limit only."""
-    return clamp(input, None, max)
+    """clamp with an upper limit only. Differentiable in both."""
+    return _limited("clamp_max", _clamp_max, _clamp_max_tensor, input, max)
 
 
 _maximum = binary("maximum", np.maximum,
@@ -182,7 +205,7 @@ def where(condition, input=None, other=None, *, out=None):
     if condition.dtype is dtypes.uint8:
         condition = condition.bool()
     result = _where(condition, *(v if v.array.shape == shape else expand(v, shape) for v in (input, other)))
-    return result if out is None else write_out(out, result)
+    return result if out is None else write_out(out, result, exact=True)
 
 
 Tensor.where = lambda self, condition, other: where(condition, self, other)
@@ -302,4 +325,4 @@ def not_finite(x):
 def nan_to_num(input, nan=0.0, posinf=None, neginf=None, *, out=None):
     """NaN replaced by `nan`, infinities by `posinf` and `neginf` (the type's limits if None). Differentiable."""
     result = _nan_to_num(input, nan or 0.0, posinf, neginf)
-    return result if out is None else write_out(out, result)
+    return result if out is None else write_out(out, result, exact=True)

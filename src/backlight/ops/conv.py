@@ -273,18 +273,38 @@ def fold(input, output_size, kernel_size, dilation=1, padding=0, stride=1):
     return squeeze(result, 0) if single else result
 
 
+def _spread_pixels(x, r):
+    *lead, c, h, w = x.shape
+    k = len(lead)
+    x = x.reshape(*lead, c // (r * r), r, r, h, w).transpose(*range(k), k, k + 3, k + 1, k + 4, k + 2)
+    return x.reshape(*lead, c // (r * r), h * r, w * r)
+
+
+def _gathered_pixels(x, r):
+    *lead, c, h, w = x.shape
+    k = len(lead)
+    x = x.reshape(*lead, c, h // r, r, w // r, r).transpose(*range(k), k, k + 2, k + 4, k + 1, k + 3)
+    return x.reshape(*lead, c * r * r, h // r, w // r)
+
+
+_pixel_shuffle = op("pixel_shuffle", _spread_pixels, lambda g, _input, _out, r: _pixel_unshuffle(g, r), batch="leading")
+_pixel_unshuffle = op("pixel_unshuffle", _gathered_pixels, lambda g, _input, _out, r: _pixel_shuffle(g, r), batch="leading")
+
+
 @public(method=False)
 def pixel_shuffle(input, upscale_factor):
     """(*, C r^2, H, W) -> (*, C, H r, W r). Differentiable."""
-    *lead, c, h, w = input.array.shape
-    r = upscale_factor
+    if input.array.ndim < 3:
+        raise RuntimeError(
+            f"pixel_shuffle expects input to have at least 3 dimensions, but got input with {input.array.ndim} dimension(s)"
+        )
+    c, r = input.array.shape[-3], upscale_factor
+    if r <= 0:
+        raise RuntimeError(f"pixel_shuffle expects a positive upscale_factor, but got {r}")
     if c % (r * r):
         raise RuntimeError(f"pixel_shuffle expects its input's 'channel' dimension to be divisible by the square of upscale_factor, but "
                            f"input.size(-3)={c} is not divisible by {r * r}")  # fmt: skip
-    k = len(lead)
-    x = reshape(input, (*lead, c // (r * r), r, r, h, w))
-    x = x.permute(*range(k), k, k + 3, k + 1, k + 4, k + 2)
-    return reshape(x, (*lead, c // (r * r), h * r, w * r))
+    return _pixel_shuffle(input, r)
 
 
 public(name="pixel_shuffle", **functional)(pixel_shuffle)
@@ -293,11 +313,19 @@ public(name="pixel_shuffle", **functional)(pixel_shuffle)
 @public(method=False)
 def pixel_unshuffle(input, downscale_factor):
     """(*, C, H r, W r) -> (*, C r^2, H, W). Differentiable."""
-    *lead, c, h, w = input.array.shape
+    if input.array.ndim < 3:
+        raise RuntimeError(
+            f"pixel_unshuffle expects input to have at least 3 dimensions, but got input with {input.array.ndim} dimension(s)"
+        )
+    h, w = input.array.shape[-2:]
     r = downscale_factor
-    k = len(lead)
-    x = reshape(input, (*lead, c, h // r, r, w // r, r)).permute(*range(k), k, k + 2, k + 4, k + 1, k + 3)
-    return reshape(x, (*lead, c * r * r, h // r, w // r))
+    if r <= 0:
+        raise RuntimeError(f"pixel_unshuffle expects a positive downscale_factor, but got {r}")
+    for size, name in ((h, "height"), (w, "width")):
+        if size % r:
+            raise RuntimeError(f"pixel_unshuffle expects {name} to be divisible by downscale_factor, but input.size({-2 if name == 'height' else -1})"
+                               f"={size} is not divisible by {r}")  # fmt: skip
+    return _pixel_unshuffle(input, r)
 
 
 public(name="pixel_unshuffle", **functional)(pixel_unshuffle)

@@ -150,7 +150,9 @@ def ctc_loss(log_probs, targets, input_lengths, target_lengths, blank=0, reducti
     if not 0 <= blank < classes:
         raise RuntimeError("blank must be in label range")
     if targets.dtype not in (dtypes.int64, dtypes.int32):
-        raise RuntimeError(f"Expected tensor for argument #2 'targets' to have scalar type Long or Int, but got {targets.type()}")
+        raise RuntimeError(
+            f"Expected tensor for argument #2 'targets' to have scalar type Long or Int, but got {targets.type()}"
+        )
     for name, values in (("input_lengths", times), ("target_lengths", lengths)):
         if len(values) != batch:
             raise RuntimeError(f"{name} must be of size batch_size")

@@ -1,4 +1,4 @@
-"""Matrix decompositions: Cholesky, QR, SVD, eigenvalues. Those by elimination (LU, LDL) are in lu.py.
+"""Matrix decompositions: Cholesky, singular values, eigenvalues, QR. LU is in solve.py, LDL in ldl.py, reflectors in householder.py.
 
 LAPACK is reached through numpy.linalg. The gradients are written for complex matrices, as PyTorch defines them: with
 adjoints, so that one formula serves real and complex numbers. Sources are named at each of them.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from .. import dtypes
-from ..op import REGISTRY, arrays_form, face, op, public, twin, write_out
+from ..op import REGISTRY, op, public, twin, write_out
 from ..return_types import return_type
 from .matrix import (
     LinAlgError,
@@ -21,7 +21,6 @@ from .matrix import (
     conjugate,
     diagonal_matrix,
     first_failure,
-    hermitian,
     identity,
     join,
     lower,
@@ -29,6 +28,7 @@ from .matrix import (
     match_real,
     named,
     or_zeros,
+    ports,
     real_part,
 )
 from .solve import solve_square, triangular
@@ -54,7 +54,10 @@ def _cholesky_arrays(a, upper, name):
     info = np.zeros(a.shape[:-2], np.int32)
     try:
         factor = np.linalg.cholesky(a)
+        failed = not np.diagonal(factor, 0, -2, -1).real.sum() >= 0  # NaN passes through LAPACK
     except np.linalg.LinAlgError:
+        failed = True
+    if failed:
         factor = np.empty(a.shape, a.dtype)
         for index in np.ndindex(info.shape):
             factor[index], info[index] = _leading_minor(a[index])
@@ -65,19 +68,19 @@ def _cholesky_arrays(a, upper, name):
 
 
 def cholesky_gradient(g, factor, upper):
-    """Through A = L L^H: L^-H (phi + phi^H) L^-1 / 2, where phi is the lower half of L^H g."""
+    """Through A = L L^H: L^-H phi L^-1 / 2, where phi is L^H g with the lower half mirrored."""
     if upper:
         g, factor = adjoint(g), adjoint(factor)
     phi = adjoint(factor) @ g
-    phi = hermitian(lower(phi)) - diagonal_matrix(real_part(main_diagonal(phi)))
+    phi = lower(phi) + adjoint(lower(phi, -1))
     half = triangular(adjoint(factor), phi, True, True, False)
     return 0.5 * triangular(factor, half, False, False, False)
 
 
 def _cholesky_op(name):
     return op(name, _cholesky_arrays,
-        lambda g, _input, out, upper, _name: cholesky_gradient(g[0], out[0], upper),
-        outputs=2, nondifferentiable=(1,), holomorphic=False, batch="leading")  # fmt: skip
+        lambda g, _input, out, upper, _name: cholesky_gradient(g, out[0], upper),
+        nondifferentiable=(1,), holomorphic=False, batch="leading")  # fmt: skip
 
 
 _cholesky_ex, _cholesky = _cholesky_op("linalg_cholesky_ex"), _cholesky_op("cholesky")
@@ -118,8 +121,7 @@ def cholesky(input, upper=False, *, out=None):
     """linalg.cholesky under its older name. Differentiable."""
     check_square(input, "cholesky", parameter="input")
     check_wide(input, "cholesky_cpu")
-    result = _cholesky(adjoint(input) if upper else input, False, "cholesky")[0]
-    result = adjoint(result) if upper else result
+    result = _cholesky(input, upper, "cholesky")[0]
     return result if out is None else write_out(out, result)
 
 
@@ -156,7 +158,7 @@ def _qr_core(gq, gr, q, r):
     return triangular(adjoint(r), gq + q @ copied, False, False, False)
 
 
-_qr = op("linalg_qr", _qr_arrays, lambda g, _input, out, mode: qr_gradient(g, out, mode), outputs=2, holomorphic=False,
+_qr = op("linalg_qr", _qr_arrays, lambda g, _input, out, mode: qr_gradient(g, ports(out), mode), outputs=2, holomorphic=False,
          batch="leading")  # fmt: skip
 LinalgQR, QR = return_type("linalg_qr", "Q", "R"), return_type("qr", "Q", "R")
 
@@ -190,144 +192,6 @@ def _checked_qr(a, mode):
 def qr(input, some=True, *, out=None):
     """linalg.qr under its older name: some=False is mode "complete". Differentiable."""
     return named(QR, _checked_qr(input, "reduced" if some else "complete"), out)
-
-
-# Householder reflectors: H_i = 1 - tau_i v_i v_i^H, as LAPACK stores them below the diagonal
-
-
-def _geqrf_arrays(a):
-    if not a.size:
-        return np.zeros(a.shape, a.dtype), np.zeros((*a.shape[:-2], min(a.shape[-2:])), a.dtype)
-    h, tau = np.linalg.qr(a, "raw")
-    return np.ascontiguousarray(h.swapaxes(-1, -2)), tau
-
-
-_geqrf = op("geqrf", _geqrf_arrays, None, outputs=2, batch="leading")
-Geqrf = return_type("geqrf", "a", "tau")
-
-
-@public()
-def geqrf(input, *, out=None):
-    """(a, tau): the QR decomposition as LAPACK leaves it, R above and Householder vectors below the diagonal."""
-    if input.array.ndim < 2:
-        raise RuntimeError("torch.geqrf: input must have at least 2 dimensions.")
-    check_wide(input, "geqrf_cpu")
-    return named(Geqrf, _geqrf(input), out)
-
-
-def reflectors(v):
-    """The vectors below the diagonal, each with its one on it."""
-    return lower(v, -1) + identity(v, v.shape[-2], v.shape[-1])
-
-
-def _order(k, backwards):
-    return range(k) if backwards else range(k - 1, -1, -1)
-
-
-def reflect(v, tau, c, transpose):
-    """H_1 ... H_k C, or H_k^H ... H_1^H C if transpose."""
-    v = reflectors(v)
-    for i in _order(tau.shape[-1], transpose):
-        u, t = v[..., i : i + 1], tau[..., i : i + 1, None]
-        c = c - (conjugate(t) if transpose else t) * (u @ (adjoint(u) @ c))
-    return c
-
-
-def reflect_gradient(g, v, tau, c, transpose):
-    """Gradients of reflect: through one reflector after the other, with the matrices between them computed again."""
-    u, k = reflectors(v), tau.shape[-1]
-    if not k:
-        return v * 0, tau * 0, g
-    order, between = list(_order(k, transpose)), [c]
-    for i in order[:-1]:
-        x, t = u[..., i : i + 1], tau[..., i : i + 1, None]
-        between.append(between[-1] - (conjugate(t) if transpose else t) * (x @ (adjoint(x) @ between[-1])))
-    vectors, scales = [x * 0 for x in (v[..., i : i + 1] for i in range(v.shape[-1]))], [None] * k
-    for i, c in zip(order[::-1], between[::-1], strict=True):
-        x, t = u[..., i : i + 1], tau[..., i : i + 1, None]
-        t = conjugate(t) if transpose else t
-        w, z = adjoint(x) @ c, adjoint(x) @ g
-        scale = -(z @ adjoint(w))
-        scales[i] = (conjugate(scale) if transpose else scale)[..., 0]
-        vectors[i] = -(conjugate(t) * (g @ adjoint(w)) + t * (c @ adjoint(z)))
-        g = g - conjugate(t) * (x @ z)
-    return lower(join(vectors, -1), -1), join(scales, -1), g
-
-
-_reflect_arrays = arrays_form(reflect)
-_householder = op("linalg_householder_product",
-    lambda v, tau: _reflect_arrays(v, tau, identity.arrays(v, *v.shape[-2:]), False),
-    joint=lambda g, input, tau, _out:
-        reflect_gradient(g, input, tau, identity(input, input.shape[-2], input.shape[-1]), False)[:2],
-    holomorphic=False, batch="leading")  # fmt: skip
-_ormqr = op("ormqr", lambda v, tau, c, transpose: _reflect_arrays(v, tau, c, transpose),
-    joint=lambda g, input, tau, other, _out, transpose: reflect_gradient(g, input, tau, other, transpose),
-    holomorphic=False, batch="leading")  # fmt: skip
-
-
-def _check_reflectors(input, tau, name):
-    x, t = input.array, tau.array
-    if x.ndim < 2:
-        raise RuntimeError(f"{name}: input must have at least 2 dimensions.")
-    if x.ndim - t.ndim != 1:
-        raise RuntimeError(f"{name}: Expected tau to have one dimension less than input, but got tau.ndim equal to {t.ndim} and "
-                           f"input.ndim is equal to {x.ndim}")  # fmt: skip
-    if t.shape[:-1] != x.shape[:-2]:
-        raise RuntimeError(
-            f"{name}: Expected batch dimensions of tau to be equal to input.shape[:-2], but got {list(t.shape[:-1])}"
-        )
-    if t.dtype != x.dtype:
-        kinds = [dtypes.scalar_type_name(v.dtype) for v in (tau, input)]
-        raise RuntimeError(f"{name}: tau dtype {kinds[0]} does not match input dtype {kinds[1]}")
-
-
-@public(method=False, module="linalg")
-def householder_product(A, tau, *, out=None):
-    """The first N columns of H_1 H_2 ... H_K, from Householder vectors below the diagonal. Differentiable in both.
-
-    (*, M, N) with M >= N, (*, K) with K <= N -> (*, M, N). With geqrf this gives the Q of linalg.qr.
-    """
-    name = "torch.linalg.householder_product"
-    if A.array.ndim < 2:
-        raise RuntimeError(f"{name}: input must have at least 2 dimensions.")
-    if A.array.shape[-2] < A.array.shape[-1]:
-        raise RuntimeError(f"{name}: input.shape[-2] must be greater than or equal to input.shape[-1]")
-    if tau.array.ndim and A.array.shape[-1] < tau.array.shape[-1]:
-        raise RuntimeError(f"{name}: input.shape[-1] must be greater than or equal to tau.shape[-1]")
-    _check_reflectors(A, tau, name)
-    check_wide(A, "orgqr_cpu")
-    result = _householder(A, tau)
-    return result if out is None else write_out(out, result)
-
-
-face(householder_product, name="orgqr")
-
-
-@public()
-def ormqr(input, tau, other, left=True, transpose=False, *, out=None):
-    """Q @ other (or other @ Q if not left), with Q = H_1 ... H_K in full; its adjoint if transpose. Differentiable in all.
-
-    input, tau: as geqrf gives them.
-    """
-    name = "torch.ormqr"
-    if input.array.ndim < 2:
-        raise RuntimeError(f"{name}: input must have at least 2 dimensions.")
-    if other.array.ndim < 2:
-        raise RuntimeError(f"{name}: other must have at least 2 dimensions.")
-    side = -2 if left else -1
-    if tau.array.shape[-1] > input.array.shape[-1]:
-        raise RuntimeError(f"{name}: other.shape[{side}] must be greater than or equal to tau.shape[-1]")
-    if tau.array.shape[-1] != min(other.array.shape[side], input.array.shape[-1]):
-        raise RuntimeError(f"{name}: tau.shape[-1] must be equal to min(other.shape[{side}], input.shape[-1])")
-    if input.array.shape[-2] != other.array.shape[side]:
-        raise RuntimeError(f"{name}: input.shape[-2] must be equal to other.shape[{side}]")
-    _check_reflectors(input, tau, name)
-    check_wide(input, "ormqr_cpu")
-    if left:
-        result = _ormqr(input, tau, other, transpose)
-    else:
-        result = adjoint(_ormqr(input, tau, adjoint(other), not transpose))
-    return result if out is None else write_out(out, result)
 
 
 # Singular values. Gradient: J. Townsend, "Differentiating the singular value decomposition" (2016), and for complex
@@ -400,7 +264,7 @@ def check_phase(phase, function, what, depends, end):
     _check_phase_arrays(phase.array, function, what, depends, end)
 
 
-_svd = op("linalg_svd", _svd_arrays, lambda g, _input, out, _full: svd_gradient(g, out), outputs=3, holomorphic=False,
+_svd = op("linalg_svd", _svd_arrays, lambda g, _input, out, _full: svd_gradient(g, ports(out)), outputs=3, holomorphic=False,
           batch="leading")  # fmt: skip
 
 
@@ -411,7 +275,13 @@ def _svdvals_arrays(a):
         raise _no_convergence(a) from None
 
 
-_svdvals = op("linalg_svdvals", _svdvals_arrays, None, batch="leading")
+def svdvals_gradient(g, a):
+    u, _s, vh = _svd(a, False)
+    return (u * g[..., None, :]) @ vh
+
+
+_svdvals = op("linalg_svdvals", _svdvals_arrays, lambda g, input, _out: svdvals_gradient(g, input), node="LinalgSvdBackward0",
+              holomorphic=False, batch="leading")  # fmt: skip
 LinalgSVD, SVD = return_type("linalg_svd", "U", "S", "Vh"), return_type("svd", "U", "S", "V")
 
 
@@ -443,7 +313,7 @@ def linalg_svd(A, full_matrices=True, *, driver=None, out=None):
 def svdvals(A, *, driver=None, out=None):
     """The singular values in descending order. (*, M, N) -> (*, min(M, N)). Differentiable."""
     _check_svd(A, "linalg_svdvals", driver)
-    result = _svd(A, False)[1] if A.requires_grad else _svdvals(A)
+    result = _svdvals(A)
     return result if out is None else write_out(out, result)
 
 
@@ -504,14 +374,14 @@ def pca_lowrank(A, q=None, center=True, niter=2):
 
 
 def eigh_gradient(g, out):
-    """V (diag(gL) + (V^H gV) / (l_j - l_i)) V^H."""
+    """V (diag(gL) + skew(V^H gV) / (l_j - l_i)) V^H, the Hermitian one of the gradients that fit."""
     (gl, gv), (values, v) = g, out
     gl = or_zeros(gl, values)
     if gv is None:
         return (v * gl[..., None, :]) @ adjoint(v)
     turn = adjoint(v) @ gv
     check_phase(main_diagonal(turn), "linalg_eigh_backward", "eigenvectors", "quantity, so it is", "ill-defined")
-    return v @ (turn * apart(values, False) + diagonal_matrix(gl)) @ adjoint(v)
+    return v @ (0.5 * (turn - adjoint(turn)) * apart(values, False) + diagonal_matrix(gl)) @ adjoint(v)
 
 
 def eig_gradient(g, input, out):
@@ -526,9 +396,18 @@ def eig_gradient(g, input, out):
     return match_real(solve_square(adjoint(v), inner @ adjoint(v)), input)
 
 
-_eigh = op("linalg_eigh", lambda a, uplo: tuple(np.linalg.eigh(a, uplo)), lambda g, _input, out, _uplo: eigh_gradient(g, out),
+_eigh = op("linalg_eigh", lambda a, uplo: tuple(np.linalg.eigh(a, uplo)), lambda g, _input, out, _uplo: eigh_gradient(g, ports(out)),
            outputs=2, holomorphic=False, batch="leading")  # fmt: skip
-_eigvalsh = op("linalg_eigvalsh", lambda a, uplo: np.linalg.eigvalsh(a, uplo), None, batch="leading")
+
+
+def eigvalsh_gradient(g, a, uplo):
+    _values, v = _eigh(a, uplo)
+    return (v * g[..., None, :]) @ adjoint(v)
+
+
+_eigvalsh = op("linalg_eigvalsh", lambda a, uplo: np.linalg.eigvalsh(a, uplo),
+    lambda g, input, _out, uplo: eigvalsh_gradient(g, input, uplo), node="LinalgEighBackward0", holomorphic=False,
+    batch="leading")  # fmt: skip
 
 
 def _eig_arrays(a):
@@ -539,7 +418,7 @@ def _eig_arrays(a):
     return values.astype(target, copy=False), vectors.astype(target, copy=False)
 
 
-_eig = op("linalg_eig", _eig_arrays, lambda g, input, out: eig_gradient(g, input, out), outputs=2, holomorphic=False,
+_eig = op("linalg_eig", _eig_arrays, lambda g, input, out: eig_gradient(g, input, ports(out)), outputs=2, holomorphic=False,
           batch="leading")  # fmt: skip
 Eigh = return_type("linalg_eigh", "eigenvalues", "eigenvectors")
 Eig = return_type("linalg_eig", "eigenvalues", "eigenvectors")
@@ -569,8 +448,7 @@ def eigh(A, UPLO="L", *, out=None):
 @public(method=False, module="linalg")
 def eigvalsh(A, UPLO="L", *, out=None):
     """The eigenvalues of symmetric or Hermitian matrices, ascending. (*, N, N) -> (*, N). Differentiable."""
-    A, UPLO = _check_eigh(A, UPLO, "linalg_eigvalsh")
-    result = _eigh(A, UPLO)[0] if A.requires_grad else _eigvalsh(A, UPLO)
+    result = _eigvalsh(*_check_eigh(A, UPLO, "linalg_eigvalsh"))
     return result if out is None else write_out(out, result)
 
 

@@ -29,7 +29,7 @@ def _c2c_arrays(x, dims, scale, forward):
 
 
 fft_c2c = op("fft_c2c", _c2c_arrays, lambda g, _input, _out, dim, normalization, forward: fft_c2c(g, dim, normalization, not forward),
-             holomorphic=False)  # fmt: skip
+             node="FftC2CBackward0", holomorphic=False, batch="leading")  # fmt: skip
 
 
 def _r2c_arrays(x, dims, scale, onesided):
@@ -40,13 +40,13 @@ def _r2c_arrays(x, dims, scale, onesided):
 def r2c_gradient(g, shape, dims, scale, onesided):
     """The real part of the transform back; coefficients that weren't computed count as zero."""
     if onesided:
-        g = resized(g, dims[-1:], shape[dims[-1] : dims[-1] + 1])
+        g = resized(g, dims[-1:], (shape[dims[-1]],))
     return real(fft_c2c(g, dims, scale, False))
 
 
 fft_r2c = op("fft_r2c", _r2c_arrays,
     lambda g, input_shape, _out, dim, normalization, onesided: r2c_gradient(g, input_shape, dim, normalization, onesided),
-    holomorphic=False)  # fmt: skip
+    node="FftR2CBackward0", holomorphic=False, batch="leading")  # fmt: skip
 
 
 def _c2r_arrays(x, dims, scale, last_size):
@@ -62,22 +62,24 @@ def c2r_gradient(g, dims, scale, last_size):
     return g * _along(g, mirrored, dims[-1])
 
 
-@twin(lambda like, values, dim: values.reshape([-1 if d == dim else 1 for d in range(like.ndim)]).astype(like.real.dtype))
+def _along_arrays(like, values, dim):
+    return values.reshape((-1,) + (1,) * (-1 - dim)).astype(like.real.dtype)
+
+
+@twin(_along_arrays)
 def _along(like, values, dim):
-    shape = [-1 if d == dim else 1 for d in range(like.ndim)]
-    return Tensor._from(values.reshape(shape).astype(like.array.real.dtype))
+    return Tensor._from(_along_arrays(like.array, values, dim))
 
 
 fft_c2r = op("fft_c2r", _c2r_arrays,
     lambda g, _input, _out, dim, normalization, last_dim_size: c2r_gradient(g, dim, normalization, last_dim_size),
-    holomorphic=False)  # fmt: skip
+    node="FftC2RBackward0", holomorphic=False, batch="leading")  # fmt: skip
 
 
 def _resized_arrays(x, dims, sizes):
-    for d, n in zip(dims, sizes, strict=True):
-        x = x[(slice(None),) * d + (slice(n),)]
     grow = [(0, 0)] * x.ndim
     for d, n in zip(dims, sizes, strict=True):
+        x = x[(..., slice(n)) + (slice(None),) * (-1 - d)]
         grow[d] = (0, n - x.shape[d])
     return np.pad(x, grow)
 
@@ -89,7 +91,7 @@ def resized(x, dims, sizes):
     for d, n in zip(dims, sizes, strict=True):
         if n < x.array.shape[d]:
             x = narrow(x, d, 0, n)
-        pad[2 * (x.array.ndim - 1 - d) + 1] = n - x.array.shape[d]
+        pad[-2 * d - 1] = n - x.array.shape[d]
     return constant_pad(x, tuple(pad), 0) if any(pad) else x
 
 
@@ -133,7 +135,7 @@ def _size(n):
 def _one_dim(dim, x):
     if not x.array.ndim:
         raise IndexError(f"Dimension specified as {dim} but tensor has no dimensions")
-    return dimension(dim, x.array.ndim)
+    return dimension(dim, x.array.ndim) - x.array.ndim
 
 
 def _dims_and_sizes(x, s, dim):
@@ -149,9 +151,9 @@ def _dims_and_sizes(x, s, dim):
             raise RuntimeError("When given, dim and shape arguments must have the same length")
         if len(s) > ndim:
             raise RuntimeError(f"Got shape with {len(s)} values but input tensor only has {ndim} dimensions.")
-        dims = tuple(range(ndim - len(s), ndim)) if dim is None else dims
+        dims = tuple(range(-len(s), 0)) if dim is None else dims
         return dims, [x.array.shape[d] if n == -1 else n for d, n in zip(dims, s, strict=True)]
-    dims = tuple(range(ndim)) if dim is None else dims
+    dims = tuple(range(-ndim, 0)) if dim is None else dims
     return dims, [x.array.shape[d] for d in dims]
 
 
@@ -208,9 +210,10 @@ def _to_real_n(name, forward, input, s, dim, norm):
     dims, sizes = _dims_and_sizes(x, s, dim)
     if not dims:
         raise RuntimeError(f"{name} must transform at least one axis")
+    sizes = [_size(n) for n in sizes]
     if s is None or (s if isinstance(s, int) else s[-1]) == -1:
         sizes[-1] = 2 * (sizes[-1] - 1)
-    sizes = [_size(n) for n in sizes]
+    _size(sizes[-1])
     x = resized(x, dims, [*sizes[:-1], sizes[-1] // 2 + 1])
     if not forward:
         return fft_c2r(x, dims, _scale(norm, False, sizes), sizes[-1])

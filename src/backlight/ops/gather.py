@@ -13,7 +13,7 @@ from ..op import check_broadcast, op, public, write_out
 from ..tensor import Tensor, dimension
 from .cast import to
 from .check import not_implemented
-from .index import _checked_index, _index, _index_put, _index_put_arrays, zero_of
+from .index import _checked_index, _index, _index_put, _index_put_arrays, _unindex, zero_of
 from .shape import constant_pad, expand, flatten, narrow, reshape
 
 # By index along one dimension
@@ -85,7 +85,7 @@ def gather(input, dim, index, *, sparse_grad=False, out=None):
     d = dimension(dim, input.array.ndim)
     _check_gather("gather", input, d, index)
     result = _gather(input, to(index, dtypes.int64), d)
-    return result if out is None else write_out(out, result)
+    return result if out is None else write_out(out, result, exact=True)
 
 
 _scatter_add = op("scatter_add", _scatter_add_arrays,
@@ -202,7 +202,7 @@ def index_select(input, dim, index, *, out=None):
         result = reshape(result, ())
     else:
         result = _index_select(input, reshape(index, -1), d)
-    return result if out is None else write_out(out, result)
+    return result if out is None else write_out(out, result, exact=True)
 
 
 _index_add = op("index_add", _index_add_arrays,
@@ -219,9 +219,13 @@ def index_add(input, dim, index, source, *, alpha=1):
     _check_vector_index("index_add", index, input.array.shape[d])
     if not source.array.ndim:
         source = reshape(source, 1)
-    if source.array.shape[d] != index.array.size:
+    if source.array.ndim > d and source.array.shape[d] != index.array.size:
         raise RuntimeError(f"index_add_(): Number of indices ({index.array.size}) should be equal to source.size(dim): "
                            f"({source.array.shape[d]}), for dim: {d}")  # fmt: skip
+    rest = [s[:d] + s[d + 1 :] for s in (input.array.shape, source.array.shape)]
+    if rest[0] != rest[1]:
+        raise RuntimeError("source tensor shape must match self tensor shape, excluding the specified dimension. Got self.shape = "
+                           f"{list(input.array.shape)} source.shape = {list(source.array.shape)}")  # fmt: skip
     if source.dtype is not input.dtype:
         raise RuntimeError("index_add_(): self ("
                            f"{dtypes.scalar_type_name(input.dtype)}) and source ({dtypes.scalar_type_name(source.dtype)}) must have "
@@ -281,6 +285,10 @@ def _one_at(shape, d):
     return tuple(1 if i == d else n for i, n in enumerate(shape))
 
 
+_masked_select = op("masked_select", lambda x, place: x[place],
+    lambda g, input_shape, _out, place: _unindex(g, input_shape, place))  # fmt: skip
+
+
 @public()
 def masked_select(input, mask, *, out=None):
     """The elements where the mask holds, as a vector. Differentiable in input."""
@@ -288,8 +296,8 @@ def masked_select(input, mask, *, out=None):
         raise RuntimeError("masked_select: expected BoolTensor for mask")
     check_broadcast(mask.array.shape, input.array.shape)
     shape = np.broadcast_shapes(input.array.shape, mask.array.shape) or (1,)
-    result = _index(expand(input, shape), np.nonzero(np.broadcast_to(mask.array, shape)))
-    return result if out is None else write_out(out, result)
+    result = _masked_select(expand(input, shape), np.nonzero(np.broadcast_to(mask.array, shape)))
+    return result if out is None else write_out(out, result, exact=True)
 
 
 _masked_scatter = op("masked_scatter", lambda x, source, place: _index_put_arrays(x, source, place, False),
@@ -326,7 +334,7 @@ def nonzero(input, *, out=None, as_tuple=False):
     found = np.nonzero(input.array) if input.array.ndim else ()
     count = found[0].size if found else int(bool(input.array))
     result = Tensor._from(np.ascontiguousarray(np.stack(found, 1)) if found else np.zeros((count, 0), np.int64))
-    return result if out is None else write_out(out, result)
+    return result if out is None else write_out(out, result, exact=True)
 
 
 @public()
@@ -359,7 +367,12 @@ def _refold_arrays(g, shape, dim, size, step):
 
 _unfold = op("unfold", _unfold_arrays, lambda g, input_shape, _out, dim, size, step: _refold(g, input_shape, dim, size, step),
              view=True, batch="leading")  # fmt: skip
-_refold = op("unfold_backward", _refold_arrays, lambda g, _input, _out, _shape, dim, size, step: _unfold(g, dim, size, step), batch="leading")
+_refold = op(
+    "unfold_backward",
+    _refold_arrays,
+    lambda g, _input, _out, _shape, dim, size, step: _unfold(g, dim, size, step),
+    batch="leading",
+)
 
 
 @public()
@@ -407,7 +420,7 @@ def searchsorted(sorted_sequence, input, *, out_int32=False, right=False, side=N
         for row in np.ndindex(edges.shape[:-1]):
             found[row] = np.searchsorted(edges[row], values[row], side)
     result = Tensor._from(np.asarray(found, np.int32 if out_int32 else np.int64))
-    return result if out is None else write_out(out, result)
+    return result if out is None else write_out(out, result, exact=True)
 
 
 @public()

@@ -67,7 +67,9 @@ def _pixels(input, corner):
     n, c = input.array.shape[:2]
     flat = reshape(input, (n, c, math.prod(spatial)))
     picked = gather(flat, 2, Tensor._from(np.broadcast_to(index[:, None], (n, c, index.shape[1]))))
-    return where_zero(Tensor._from(np.broadcast_to(outside[:, None], picked.array.shape)), picked) if np.any(outside) else picked
+    return (
+        where_zero(Tensor._from(np.broadcast_to(outside[:, None], picked.array.shape)), picked) if np.any(outside) else picked
+    )
 
 
 def _cubic_weights(t):
@@ -130,7 +132,9 @@ def grid_sample(input, grid, mode="bilinear", padding_mode="zeros", align_corner
     padding_mode: "zeros", "border", "reflection".
     """
     if mode not in ("bilinear", "nearest", "bicubic"):
-        raise ValueError(f"nn.functional.grid_sample(): expected mode to be 'bilinear', 'nearest' or 'bicubic', but got: '{mode}'")
+        raise ValueError(
+            f"nn.functional.grid_sample(): expected mode to be 'bilinear', 'nearest' or 'bicubic', but got: '{mode}'"
+        )
     if padding_mode not in ("zeros", "border", "reflection"):
         raise ValueError(f"nn.functional.grid_sample(): expected padding_mode to be 'zeros', 'border', or 'reflection', but got: "
                          f"'{padding_mode}'")  # fmt: skip

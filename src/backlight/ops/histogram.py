@@ -37,7 +37,9 @@ def _edges(name, points, bins, limits):
         if not (np.isfinite(low) and np.isfinite(high)):
             raise RuntimeError(f"torch.histogramdd: dimension {i}'s range [{low}, {high}] is not finite")
         if low > high:
-            raise RuntimeError(f"torch.histogramdd: min should not exceed max, but got min {low:g} max {high:g} for dimension {i}")
+            raise RuntimeError(
+                f"torch.histogramdd: min should not exceed max, but got min {low:g} max {high:g} for dimension {i}"
+            )
         if low == high:
             low, high = low - 0.5, high + 0.5
         found.append(_linspace(low, high, b + 1, Tensor._from(points).dtype))
@@ -92,7 +94,7 @@ def histogram(input, bins, *, range=None, weight=None, density=False, out=None):
     weight = _check_weight("torch.histogram", weight, x.shape, input)
     edges = _edges("torch.histogram", x.reshape(-1, 1), [bins], range)
     result = Tensor._from(_counts(x.reshape(-1, 1), edges, weight, density)), Tensor._from(edges[0])
-    return HISTOGRAM(*(result if out is None else write_out(out, result)))
+    return HISTOGRAM(*(result if out is None else write_out(out, result, exact=True)))
 
 
 @public(method=False)
@@ -109,7 +111,9 @@ def histogramdd(input, bins, *, range=None, weight=None, density=False):
     n = x.shape[-1]
     bins = [bins] * n if isinstance(bins, int) else list(bins)
     if len(bins) != n:
-        raise RuntimeError(f"torch.histogramdd: expected {n} sequences of bin edges for a {n}-dimensional histogram but got {len(bins)}")
+        raise RuntimeError(
+            f"torch.histogramdd: expected {n} sequences of bin edges for a {n}-dimensional histogram but got {len(bins)}"
+        )
     weight = _check_weight("torch.histogramdd", weight, x.shape[:-1], input)
     points = x.reshape(-1, n)
     edges = _edges("torch.histogramdd", points, bins, range)

@@ -29,7 +29,13 @@ def _unindex_arrays(g, shape, index):
     return out
 
 
-_index = op("index", _index_arrays, lambda g, input_shape, _out, index: _unindex(g, input_shape, index), frees=True, batch=batching.index_rule)
+_index = op(
+    "index",
+    _index_arrays,
+    lambda g, input_shape, _out, index: _unindex(g, input_shape, index),
+    frees=True,
+    batch=batching.index_rule,
+)
 _unindex = op("unindex", _unindex_arrays, lambda g, _input, _out, _shape, index: _index(g, index), batch=batching.index_rule)
 
 

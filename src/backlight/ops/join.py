@@ -239,6 +239,10 @@ def meshgrid(*tensors, indexing=None):
 
 def _stacking(name, lift, dim):
     def function(tensors):
+        if not isinstance(tensors, (tuple, list)):
+            raise TypeError(f"{name}(): argument 'tensors' (position 1) must be tuple of Tensors, not {type(tensors).__name__}")
+        if not tensors:
+            raise RuntimeError(f"{name} expects a non-empty TensorList")
         return cat([lift(x) for x in tensors], dim(tensors) if callable(dim) else dim)
 
     function.__doc__ = f"Joins tensors as numpy.{name} does. Differentiable."
@@ -305,11 +309,11 @@ def _directed_split(name, least, direction):
     def function(input, indices_or_sections):
         n = input.array.ndim
         if n < least:
-            raise RuntimeError(f"torch.{name} requires a tensor with at least {least} dimension, but got a tensor with {n} dimensions!")
+            raise RuntimeError(
+                f"torch.{name} requires a tensor with at least {least} dimension, but got a tensor with {n} dimensions!"
+            )
         dim = 0 if n == 1 else direction
-        if isinstance(indices_or_sections, int) and (
-            indices_or_sections == 0 or input.array.shape[dim] % indices_or_sections
-        ):
+        if isinstance(indices_or_sections, int) and (indices_or_sections == 0 or input.array.shape[dim] % indices_or_sections):
             raise RuntimeError(f"torch.{name} attempted to split along dimension {dim}, but the size of the dimension "
                                f"{input.array.shape[dim]} is not divisible by the split_size {indices_or_sections}!")  # fmt: skip
         return tensor_split(input, indices_or_sections, dim)

@@ -6,6 +6,8 @@ package, of `linalg`, `fft`, `special` or `signal`, or by calling one of the ten
 
 from __future__ import annotations
 
+from importlib import import_module
+
 from ..op import REGISTRY
 from ..tensor import Tensor
 
@@ -15,9 +17,15 @@ METHODS = (
 ).split()
 
 
+FILES = (
+    "bessel decompositions fft gamma householder ldl matrix_functions matrix_norms polynomials probability solve spectrogram windows"
+).split()
+
+
 def load():
     """Imports the files; their declarations replace the stand-ins."""
-    from . import bessel, decompositions, fft, gamma, ldl, matrix_functions, matrix_norms, polynomials, solve, spectrogram, windows  # noqa: F401
+    for name in FILES:
+        import_module(f"{__package__}.{name}")
 
 
 def publish(namespace, module):

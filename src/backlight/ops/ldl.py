@@ -103,7 +103,7 @@ def _no_derivative(name):
 
 
 _ldl_factor = op("linalg_ldl_factor_ex", _factor_arrays,
-    lambda _g, _input, _out, _hermitian: _no_derivative("linalg_ldl_factor_ex"), outputs=3, nondifferentiable=(1, 2),
+    lambda _g, _input, _out, _hermitian: _no_derivative("linalg_ldl_factor_ex"), nondifferentiable=(1, 2),
     node="NotImplemented", batch="leading")  # fmt: skip
 LDLFactor = return_type("linalg_ldl_factor", "LD", "pivots")
 LDLFactorEx = return_type("linalg_ldl_factor_ex", "LD", "pivots", "info")

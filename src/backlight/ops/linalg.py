@@ -342,7 +342,7 @@ def _vector_norm_gradient(g, input, out, ord, dims, _keepdim):
     """The subgradient that PyTorch chooses: zero where the norm is zero."""
     if ord == 0:
         return input * 0
-    g, norm = spread(g, input.shape, dims), keep_dims(out, input.shape, dims)
+    whole, g, norm = g, spread(g, input.shape, dims), keep_dims(out, input.shape, dims)
     if ord == 2:
         return g * where_zero(norm == 0, input / norm)
     if ord == 1:
@@ -351,8 +351,12 @@ def _vector_norm_gradient(g, input, out, ord, dims, _keepdim):
         hit = as_type(abs(input) == norm, input)
         return g * sgn(input) * (hit / sum(hit, dims, True))
     size = abs(input)
-    factor = where_zero(size == 0, size ** (ord - 1)) if ord < 2 else size ** (ord - 1)
-    return g * sgn(input) * where_zero(norm == 0, factor / norm ** (ord - 1))
+    if ord < 1:
+        return sgn(input) * where_zero(size == 0, size ** (ord - 1)) * (g * norm ** (1 - ord))
+    scale = where_zero(
+        norm == 0, keep_dims(whole, input.shape, dims) / norm ** (ord - 1)
+    )  # (so PyTorch's second gradient at 0 is NaN, and ours)
+    return sgn(input) * (where_zero(size == 0, size ** (ord - 1)) if ord < 2 else size ** (ord - 1)) * scale
 
 
 @twin(lambda mask, like: mask.astype(like.real.dtype))

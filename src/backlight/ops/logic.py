@@ -143,7 +143,7 @@ _signbit = op("signbit", ufunc_of_one(np.signbit), None, promote="keep", batch="
 def signbit(input, *, out=None):
     """Whether the sign bit of each element is set: a bool tensor."""
     result = _signbit(input)
-    return result if out is None else write_out(out, result)
+    return result if out is None else write_out(out, result, exact=True)
 
 
 isposinf = _test("isposinf", np.isposinf, "Whether each element is +inf.")
@@ -165,6 +165,9 @@ def _same_dtype(input, other):
 def isclose(input, other, rtol=1e-05, atol=1e-08, equal_nan=False):
     """Whether |input - other| <= atol + rtol * |other|, elementwise."""
     _same_dtype(input, other)
+    for name, value in (("rtol", rtol), ("atol", atol)):
+        if value < 0:
+            raise RuntimeError(f"{name} must be greater than or equal to zero, but got {value}")
     return Tensor._from(np.asarray(np.isclose(input.array, other.array, rtol, atol, equal_nan)))
 
 
@@ -263,4 +266,4 @@ def isin(elements, test_elements, *, assume_unique=False, invert=False, out=None
     """Whether each element is one of the test elements: a bool tensor."""
     elements, test_elements = (v.array if isinstance(v, Tensor) else np.asarray(v) for v in (elements, test_elements))
     result = Tensor._from(np.asarray(np.isin(elements, test_elements, assume_unique=assume_unique, invert=invert)))
-    return result if out is None else write_out(out, result)
+    return result if out is None else write_out(out, result, exact=True)

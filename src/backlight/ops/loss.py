@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import builtins
 import math
 from functools import lru_cache
 
 import numpy as np
 
 from .. import batching, dtypes
-from ..op import check_broadcast, op, public, twin, write_out
+from ..op import OPS, check_broadcast, op, public, twin, write_out
 from ..tensor import Tensor
-from .activation import functional, logsigmoid, softplus
+from .activation import functional, logsigmoid
 from .cast import to
 from .check import not_implemented, not_tensor
-from .choose import clamp, masked_fill, minimum, where
+from .choose import clamp, clamp_min, masked_fill, minimum, where
+from .composite import composite
 from .gather import _index_select
 from .linalg import vector_norm
-from .pointwise import exp, log, sgn, sigmoid
+from .pointwise import exp, log, sgn, sigmoid, sqrt
 from .reduce import log_softmax, mean, sum
 from .shape import expand, reshape
 from .special import xlogy
@@ -157,6 +159,8 @@ def smooth_l1_loss(input, target, size_average=None, reduce=None, reduction="mea
     reduction = _reduction(size_average, reduce, reduction)
     if beta < 0:
         raise RuntimeError("smooth_l1_loss does not support negative values for beta.")
+    if beta == 0:
+        return l1_loss(input, target, reduction=reduction)
     input, target = _broadcast_pair(input, target)
     return _smooth_l1(input, target, reduction, beta)
 
@@ -212,6 +216,9 @@ def _nll_gradient_arrays(g, shape, target, weight, reduction, ignore):
 _nll = op("nll_loss", _nll_arrays,
     lambda g, input_shape, target, weight, _out, reduction, ignore: nll_gradient(g, target, weight, input_shape, reduction, ignore),
     None, None, promote="keep", optional=("weight",), batch=batching.nll_rule)  # fmt: skip
+_nll2d = op("nll_loss2d", _nll_arrays,
+    lambda g, input_shape, target, weight, _out, reduction, ignore: nll_gradient(g, target, weight, input_shape, reduction, ignore),
+    None, None, promote="keep", optional=("weight",), node="NllLoss2DBackward0", batch=OPS["nll_loss"].batch)  # fmt: skip
 nll_gradient = op("nll_gradient", lambda g, target, weight, shape, reduction, ignore:
         _nll_gradient_arrays(g, shape, target, weight, reduction, ignore),
     lambda g, _input, target, weight, _out, _shape, reduction, ignore: nll_back(g, target, weight, reduction, ignore),
@@ -293,7 +300,7 @@ def nll_loss(input, target, weight=None, size_average=None, ignore_index=-100, r
         wrong = (t != ignore_index) & ((t < 0) | (t >= classes))
         if wrong.any():
             raise IndexError(f"Target {t[wrong].reshape(-1)[0]} is out of bounds.")
-    return _nll(input, target, weight, reduction, ignore_index)
+    return (_nll if x.ndim == 2 else _nll2d)(input, target, weight, reduction, ignore_index)
 
 
 @public(**functional)
@@ -367,15 +374,32 @@ def kl_div(input, target, size_average=None, reduce=None, reduction="mean", log_
     return _reduced(loss, reduction)
 
 
-def _bce_arrays(x, target):
-    a = np.maximum(np.log(x), -100)
-    b = np.maximum(np.log1p(-x), -100)
-    return (target - 1) * b - target * a
+def _reduced_arrays(values, weight, reduction):
+    """Elementwise losses, weighted and reduced."""
+    if weight is not None:
+        values = values * weight
+    return (
+        values if reduction == "none" else np.add.reduce(values, None) * values.dtype.type(_mean_scale(reduction, values.size))
+    )
+
+
+def _share(g, input, weight, reduction):
+    """The gradient of each elementwise loss."""
+    g = g * _mean_scale(reduction, count_of(input))
+    return g if weight is None else g * weight
+
+
+def _bce_arrays(x, target, weight, reduction):
+    a, b = np.maximum(np.log(x), -100), np.maximum(np.log1p(-x), -100)
+    return _reduced_arrays((target - 1) * b - target * a, weight, reduction)
 
 
 _bce = op("binary_cross_entropy", _bce_arrays,
-    lambda g, input, target, _out: g * (input - target) / clamp((1 - input) * input, 1e-12),
-    lambda g, input, _target, _out: g * (log(1 - input) - log(input)), batch="elementwise")  # fmt: skip
+    lambda g, input, target, weight, _out, reduction:
+        _share(g, input, weight, reduction) * (input - target) / clamp((1 - input) * input, 1e-12),
+    lambda g, input, _target, weight, _out, reduction:
+        _share(g, input, weight, reduction) * (log(1 - input) - log(input)),
+    None, optional=("weight",))  # fmt: skip
 
 
 @public(**functional)
@@ -391,14 +415,39 @@ def binary_cross_entropy(input, target, weight=None, size_average=None, reduce=N
         raise RuntimeError(
             f"Found dtype {dtypes.scalar_type_name(target.dtype)} but expected {dtypes.scalar_type_name(input.dtype)}"
         )
-    loss = _bce(input, target)
-    return _reduced(loss if weight is None else loss * weight, reduction)
+    return _bce(input, target, None if weight is None else expand(weight, input.array.shape), reduction)
 
 
-_bce_logits = op("binary_cross_entropy_with_logits",
-    lambda x, target: np.maximum(x, 0) - x * target + np.log1p(np.exp(-np.abs(x))),
-    lambda g, input, target, _out: g * (sigmoid(input) - target),
-    lambda g, input, _target, _out: -g * input, batch="elementwise")  # fmt: skip
+def _bce_logits_arrays(x, target, weight, pos_weight, reduction):
+    far = np.log1p(np.exp(-np.abs(x)))
+    if pos_weight is None:
+        return _reduced_arrays(np.maximum(x, 0) - x * target + far, weight, reduction)
+    losses = (1 - target) * x + ((pos_weight - 1) * target + 1) * (far + np.maximum(-x, 0))
+    return _reduced_arrays(losses, weight, reduction)
+
+
+def _bce_logits_slope(x, target, pos_weight):
+    if pos_weight is None:
+        return sigmoid(x) - target
+    return (1 - target) - ((pos_weight - 1) * target + 1) * sigmoid(-x)
+
+
+def _bce_logits_target_slope(x, pos_weight):
+    return -x if pos_weight is None else (pos_weight - 1) * softplus_(-x) - x
+
+
+@twin(lambda x: np.maximum(x, 0) + np.log1p(np.exp(-np.abs(x))))
+def softplus_(x):
+    """log(1 + exp(x)), without overflow."""
+    return -logsigmoid(-x)
+
+
+_bce_logits = op("binary_cross_entropy_with_logits", _bce_logits_arrays,
+    lambda g, input, target, weight, pos_weight, _out, reduction:
+        _share(g, input, weight, reduction) * _bce_logits_slope(input, target, pos_weight),
+    lambda g, input, _target, weight, pos_weight, _out, reduction:
+        _share(g, input, weight, reduction) * _bce_logits_target_slope(input, pos_weight),
+    None, None, optional=("weight", "pos_weight"))  # fmt: skip
 
 
 @public(**functional)
@@ -411,11 +460,10 @@ def binary_cross_entropy_with_logits(
         raise ValueError(f"Target size ({target.shape}) must be the same as input size ({input.shape})")
     t = dtypes.promote([input.array, target.array])
     input, target = to(input, t), to(target, t)
-    if pos_weight is None:
-        loss = _bce_logits(input, target)
-    else:
-        loss = (1 - target) * input - (1 + (pos_weight - 1) * target) * logsigmoid(input)
-    return _reduced(loss if weight is None else loss * weight, reduction)
+    shape = input.array.shape
+    weight = None if weight is None else expand(weight, shape)
+    pos_weight = None if pos_weight is None else expand(to(pos_weight, t), shape)
+    return _bce_logits(input, target, weight, pos_weight, reduction)
 
 
 @public(**functional)
@@ -423,7 +471,7 @@ def hinge_embedding_loss(input, target, margin=1.0, size_average=None, reduce=No
     """input where target is 1, max(0, margin - input) where it is -1. Differentiable."""
     reduction = _reduction(size_average, reduce, reduction)
     near = where(target == -1, 0.0 * input, input)
-    far = where(target == 1, 0.0 * input, clamp(margin - input, min=0))
+    far = where(target == 1, 0.0 * input, clamp_min(margin - input, 0))
     return _reduced(near + far, reduction)
 
 
@@ -431,14 +479,23 @@ def hinge_embedding_loss(input, target, margin=1.0, size_average=None, reduce=No
 def margin_ranking_loss(input1, input2, target, margin=0, size_average=None, reduce=None, reduction="mean"):
     """max(0, -target * (input1 - input2) + margin). Differentiable."""
     reduction = _reduction(size_average, reduce, reduction)
-    return _reduced(clamp(-target * (input1 - input2) + margin, min=0), reduction)
+    return _reduced(clamp_min(-target * (input1 - input2) + margin, 0), reduction)
 
 
 @public(**functional)
 def soft_margin_loss(input, target, size_average=None, reduce=None, reduction="mean"):
     """log(1 + exp(-target * input)). Differentiable."""
     reduction = _reduction(size_average, reduce, reduction)
-    return _reduced(softplus(-target * input, 1, 1e30), reduction)
+    check_broadcast(input.array.shape, target.array.shape)
+    if input.array.shape != target.array.shape:
+        shape = np.broadcast_shapes(input.array.shape, target.array.shape)
+        input, target = expand(input, shape), expand(target, shape)
+    return _soft_margin(input, target, reduction)
+
+
+_soft_margin = op("soft_margin_loss", lambda x, target, reduction: _reduced_arrays(np.log1p(np.exp(-target * x)), None, reduction),
+    lambda g, input, target, _out, reduction: -_share(g, input, None, reduction) * target * sigmoid(-target * input),
+    None)  # fmt: skip
 
 
 @public(**functional)
@@ -461,7 +518,14 @@ def gaussian_nll_loss(input, target, var, full=False, eps=1e-6, reduction="mean"
     if (var.array < 0).any():
         raise ValueError("var has negative entry/entries")
     if var.array.shape != input.array.shape:
-        var = reshape(var, (*var.array.shape, 1)) if input.array.shape[:-1] == var.array.shape else var
+        if input.array.shape[:-1] == var.array.shape:
+            var = reshape(var, (*var.array.shape, 1))
+        elif (
+            input.array.ndim != var.array.ndim
+            or builtins.sum(v != n for v, n in zip(var.array.shape, input.array.shape)) != 1
+            or not all(v in (n, 1) for v, n in zip(var.array.shape, input.array.shape))
+        ):
+            raise ValueError("var is of incorrect size")
     clamped = masked_fill(var, var < eps, eps)
     loss = 0.5 * (log(clamped) + (input - target) ** 2 / clamped)
     if full:
@@ -491,9 +555,17 @@ public(name="cosine_similarity", **functional)(cosine_similarity)
 def cosine_embedding_loss(input1, input2, target, margin=0, size_average=None, reduce=None, reduction="mean"):
     """1 - cos where target is 1, max(0, cos - margin) where it is -1. Differentiable."""
     reduction = _reduction(size_average, reduce, reduction)
-    cos = cosine_similarity(input1, input2, input1.array.ndim - 1)
+    rows = target.array.ndim
+    if rows > 1:
+        raise RuntimeError("0D or 1D target tensor expected, multi-target not supported")
+    if input1.array.ndim != rows + 1 or input2.array.ndim != rows + 1:
+        raise RuntimeError(f"{rows}D target tensor expects {rows + 1}D input tensors, but found inputs with sizes {list(input1.array.shape)} "
+                           f"and {list(input2.array.shape)}.")  # fmt: skip
+    sizes = (sum(input1 * input1, rows) + 1e-12) * (sum(input2 * input2, rows) + 1e-12)
+    cos = sum(input1 * input2, rows) / sqrt(sizes)
     zero = cos * 0
-    return _reduced(where(target == 1, 1 - cos, zero) + where(target == -1, clamp(cos - margin, min=0), zero), reduction)
+    near, far = 1 - cos, clamp_min(cos - margin, 0)
+    return _reduced(where(target == 1, near, zero) + where(target == -1, far, zero), reduction)
 
 
 @public(**functional)
@@ -508,26 +580,50 @@ def triplet_margin_loss(
 ):
     """max(0, d(anchor, positive) - d(anchor, negative) + margin). Differentiable."""
     reduction = _reduction(size_average, reduce, reduction)
+    if margin <= 0:
+        raise ValueError(f"margin must be greater than 0, got {margin}")
     near, far = pairwise_distance(anchor, positive, p, eps), pairwise_distance(anchor, negative, p, eps)
     if swap:
         far = minimum(far, pairwise_distance(positive, negative, p, eps))
-    return _reduced(clamp(margin + near - far, min=0), reduction)
+    return _reduced(clamp_min(margin + near - far, 0), reduction)
+
+
+def _multi_margin_tensors(input, target, weight, p, margin, reduction):
+    right = input.gather(1, reshape(target, -1, 1))
+    z = clamp(margin - right + input, min=0)
+    z = z if p == 1 else z * z
+    if weight is not None:
+        z = z * reshape(_index_select(weight, target, 0), -1, 1)
+    mask = np.arange(input.array.shape[1])[None] == target.array[:, None]
+    return _reduced(sum(masked_fill(z, Tensor._from(mask), 0), 1) / input.array.shape[1], reduction)
+
+
+_multi_margin = composite("multi_margin_loss", _multi_margin_tensors, 3, optional=("weight",), promote="keep")
 
 
 @public(**functional)
 def multi_margin_loss(input, target, p=1, margin=1.0, weight=None, size_average=None, reduce=None, reduction="mean"):
-    """sum over i != t of max(0, margin - x[t] + x[i])^p / C. Differentiable."""
+    """sum over i != t of max(0, margin - x[t] + x[i])^p / C. Differentiable in input."""
     reduction = _reduction(size_average, reduce, reduction)
-    single = input.array.ndim < 2
-    x, t = (reshape(input, 1, -1), reshape(target, 1)) if single else (input, target)
-    right = x.gather(1, reshape(t, -1, 1))
-    z = clamp(margin - right + x, min=0)
-    z = z if p == 1 else z * z
-    if weight is not None:
-        z = z * reshape(_index_select(weight, t, 0), -1, 1)
-    mask = np.arange(x.array.shape[1])[None] == t.array[:, None]
-    loss = sum(masked_fill(z, Tensor._from(mask), 0), 1) / x.array.shape[1]
-    return _reduced(reshape(loss, ()) if single and reduction == "none" else loss, reduction)
+    if p not in (1, 2):
+        raise ValueError("only p == 1 and p == 2 supported")
+    if weight is not None and weight.array.ndim != 1:
+        raise ValueError("weight must be one-dimensional")
+    shape = input.array.shape
+    if len(shape) > 2 or 0 in shape[-1:]:
+        raise RuntimeError(f"Expected non-empty vector or matrix with optional 0-dim batch size, but got: {list(shape)}")
+    single = len(shape) < 2
+    x, t = (reshape(input, 1, -1), reshape(target, 1)) if single and target.array.size == 1 else (input, target)
+    if x.array.ndim != 2 or t.array.shape != x.array.shape[:1]:
+        raise RuntimeError(f"inconsistent target size, expected {list(shape[:1])} but got {list(target.array.shape)}")
+    if weight is not None and weight.array.size != x.array.shape[1]:
+        raise RuntimeError(f"inconsistent weight size, expected {x.array.shape[1]} but got {list(weight.array.shape)}")
+    if t.dtype is not dtypes.int64:
+        raise RuntimeError(f"expected scalar type Long but found {dtypes.scalar_type_name(t.dtype)}")
+    if t.array.size and (t.array.min() < 0 or t.array.max() >= x.array.shape[1]):
+        raise RuntimeError("target out of range")
+    result = _multi_margin(x, t, None if weight is None else weight.detach(), p, margin, reduction)
+    return reshape(result, ()) if single and reduction == "none" else result
 
 
 @public(**functional)

@@ -41,9 +41,7 @@ def multilabel_margin_loss(input, target, size_average=None, reduce=None, reduct
     reduction = _reduction(size_average, reduce, reduction)
     shape = input.array.shape
     if len(shape) > 2 or 0 in shape[-1:]:
-        raise RuntimeError(
-            f"Expected non-empty vector or matrix with optional 0-dim batch size, but got: {list(shape)}"
-        )
+        raise RuntimeError(f"Expected non-empty vector or matrix with optional 0-dim batch size, but got: {list(shape)}")
     if target.array.shape != shape:
         raise RuntimeError(f"inconsistent target size: {list(target.array.shape)} for input of size: {list(shape)}")
     if target.dtype is not dtypes.int64:
@@ -103,10 +101,13 @@ def linear_cross_entropy(input, linear_weight, target, *, linear_bias=None, weig
     if input.array.shape[-1:] != w.shape[-1:]:
         raise RuntimeError(f"expected equal input and linear_weight last dimensions (in_features), got {input.array.shape[-1]} and "
                            f"{w.shape[-1]}, respectively")  # fmt: skip
+    if w.ndim > 2 and input.array.ndim < 2:
+        raise RuntimeError(f"K-dimensional loss defined by linear_weight shape {tuple(w.shape)} requires batched input, (N, {w.shape[-1]}), got "
+                           f"unbatched input with shape {tuple(input.array.shape)}")  # fmt: skip
+    if ignore_index is not None and target.dtype.is_floating_point:
+        raise RuntimeError("ignore_index cannot be specified when target contains probabilities")
     scores = linear(input, flatten(linear_weight, 0, -2), None if linear_bias is None else flatten(linear_bias))
     if w.ndim > 2:
         scores = reshape(scores, (*input.array.shape[:-1], *w.shape[:-1]))
     options = {} if ignore_index is None else {"ignore_index": ignore_index}
     return cross_entropy(scores, target, weight, reduction=reduction, label_smoothing=label_smoothing, **options)
-
-

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from .. import dtypes
+from ..engine import Port
 from ..op import check_broadcast, op, twin, write_out
 from ..tensor import Tensor
 from .arrange import diag_embed, diagonal, tril, triu
@@ -30,7 +31,7 @@ class LinAlgError(RuntimeError):
     """A decomposition that doesn't exist: a singular matrix, one that isn't positive definite, no convergence."""
 
 
-LinAlgError.__module__, LinAlgError.__qualname__ = "torch._C", "_LinAlgError"
+LinAlgError.__module__, LinAlgError.__name__, LinAlgError.__qualname__ = "torch._C", "_LinAlgError", "_LinAlgError"
 WIDE = (dtypes.float32, dtypes.float64, dtypes.complex64, dtypes.complex128)
 
 
@@ -87,6 +88,20 @@ def broadcast_batches(*tensors):
         check_broadcast(batch, x.array.shape[:-2])
         batch = np.broadcast_shapes(batch, x.array.shape[:-2])
     return [x if x.array.shape[:-2] == batch else expand(x, (*batch, *x.array.shape[-2:])) for x in tensors]
+
+
+# Parts of formulas
+
+
+@twin(lambda out: out)
+def ports(out):
+    """The saved outputs of an operation with several, each at its place in the graph."""
+    for i, x in enumerate(out):
+        if x.dtype.category < 2:
+            x.node = None
+        elif x.node is not None and type(x.node) is not Port:
+            x.node = Port(x.node, i)
+    return out
 
 
 # Functions over the last two dimensions, for formulas

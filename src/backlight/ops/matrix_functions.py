@@ -13,7 +13,7 @@ from ..return_types import return_type
 from ..tensor import Tensor
 from .arrange import diagonal
 from .cast import to
-from .check import not_tensor
+from .check import invalid_combination, not_tensor
 from .choose import where
 from .decompositions import _no_convergence, linalg_svd
 from .join import cat
@@ -30,6 +30,7 @@ from .matrix import (
     join,
     named,
     or_zeros,
+    ports,
 )
 from .pointwise import log
 from .reduce import _others, _others_arrays, sum
@@ -59,8 +60,13 @@ def cofactors(a, det):
     return (u * unsqueeze(unsqueeze(sign, -1) * _others(s, s.ndim - 1), -2)) @ vh
 
 
+def det_gradient(g, a, det):
+    g = g[..., None, None]
+    return g if a.shape[-1] == 1 else g * cofactors(a, det)
+
+
 _det = op("linalg_det", lambda a: np.asarray(np.linalg.det(a), a.dtype),
-    lambda g, input, out: g[..., None, None] * cofactors(input, out), holomorphic=False, batch="leading")  # fmt: skip
+    lambda g, input, out: det_gradient(g, input, out), holomorphic=False, batch="leading")  # fmt: skip
 
 
 @public(method=False, module="linalg", name="det")
@@ -90,10 +96,10 @@ def _slogdet_arrays(a):
 
 
 def slogdet_gradient(g, a, out):
-    """(g_log - i Im(sign^* g_sign)) A^-H; the sign of a real determinant has no gradient."""
+    """(g_log + i Im(sign^* g_sign)) A^-H; the sign of a real determinant has no gradient."""
     total = or_zeros(g[1], out[1])
     if g[0] is not None:
-        total = total - phase_part(conjugate(out[0]) * g[0])
+        total = total + phase_part(conjugate(out[0]) * g[0])
     return total[..., None, None] * adjoint(_inv(a, None)[0])
 
 
@@ -103,7 +109,7 @@ def phase_part(z):
     return z - to(z.real, z.dtype) if z.dtype.is_complex else z * 0
 
 
-_slogdet = op("linalg_slogdet", _slogdet_arrays, lambda g, input, out: slogdet_gradient(g, input, out), outputs=2,
+_slogdet = op("linalg_slogdet", _slogdet_arrays, lambda g, input, out: slogdet_gradient(g, input, ports(out)), outputs=2,
               holomorphic=False, batch="leading")  # fmt: skip
 LinalgSlogdet = return_type("linalg_slogdet", "sign", "logabsdet")
 Slogdet = return_type("slogdet", "sign", "logabsdet")
@@ -203,7 +209,7 @@ def pinv(A, rcond=None, hermitian=False, *, atol=None, rtol=None, out=None):
             [0.0000, 0.0000]])
     """
     if not isinstance(A, Tensor):
-        raise not_tensor("linalg_pinv", A=A)
+        raise invalid_combination("linalg_pinv", A)
     _both("linalg_pinv", rcond, atol, rtol)
     if A.array.ndim < 2 or A.array.dtype.char not in "fdFD":
         raise RuntimeError(f"linalg.pinv({dtypes.scalar_type_name(A.dtype)}{{{list(A.array.shape)}}}): expected a tensor with 2 or "
@@ -258,7 +264,7 @@ def lstsq_gradient(g, a, b, out, vector):
 
 
 _lstsq = op("linalg_lstsq", _lstsq_arrays,
-    joint=lambda g, input, b, out, vector, _rcond, _driver: lstsq_gradient(g, input, b, out, vector),
+    joint=lambda g, input, b, out, vector, _rcond, _driver: lstsq_gradient(g, input, b, ports(out), vector),
     outputs=4, nondifferentiable=(2, 3), holomorphic=False)  # fmt: skip
 Lstsq = return_type("linalg_lstsq", "solution", "residuals", "rank", "singular_values")
 
@@ -313,6 +319,8 @@ _rank = op("linalg_matrix_rank", _rank_arrays, None, batch="leading")
 @public(method=False, module="linalg")
 def matrix_rank(A, tol=None, hermitian=False, *, atol=None, rtol=None, out=None):
     """How many singular values are larger than max(atol, rtol * the largest). (*, M, N) -> (*) int64. No gradient."""
+    if not isinstance(A, Tensor):
+        raise invalid_combination("linalg_matrix_rank", A)
     _both("linalg_matrix_rank", tol, atol, rtol)
     check_matrix(A, "torch.linalg.matrix_rank", "input")
     if A.array.dtype.char not in "fdFD":
@@ -394,9 +402,9 @@ def matrix_power(input, n, *, out=None):
 
 
 def _power(x, n):
-    if n == 0:
-        return x.clone().copy_(identity(x, x.array.shape[-1], x.array.shape[-1]))
-    if n == 1:
+    if n == 0 and x.array.size:
+        return x.clone(memory_format=dtypes.contiguous_format).copy_(identity(x, x.array.shape[-1], x.array.shape[-1]))
+    if n == 1 or not x.array.size:
         return x.clone()
     if n == 3:
         return (x @ x) @ x
@@ -524,8 +532,8 @@ def vander(x, N=None):
     if n <= 1:
         raise RuntimeError("N must be greater than 1.")
     x = unsqueeze(x, -1)
-    powers = cumprod(x.expand(*x.array.shape[:-1], n - 1), -1)
-    return cat([powers.new_ones(x.array.shape), powers], -1)
+    powers = cumprod(x.expand(*(x.array.shape[:-1] or (1,)), n - 1), -1)
+    return cat([powers.new_ones((*powers.array.shape[:-1], 1)), powers], -1)
 
 
 @public(method=False, module="linalg")

@@ -155,6 +155,10 @@ public(name="layer_norm", **functional)(layer_norm)
 def group_norm(input, num_groups, weight=None, bias=None, eps=1e-5, cudnn_enabled=True):
     """Zero mean and unit variance over groups of channels, then weight and bias per channel. Differentiable in all."""
     del cudnn_enabled
+    if input.array.ndim < 2:
+        raise RuntimeError(f"Expected at least 2 dimensions for input tensor but received {input.array.ndim}")
+    if num_groups <= 0:
+        raise RuntimeError(f"Expected num groups to be greater than 0, got {num_groups}")
     channels = input.array.shape[1]
     if channels % num_groups:
         raise RuntimeError(f"Expected number of channels in input to be divisible by num_groups, but got input of shape "
@@ -173,6 +177,9 @@ public(name="group_norm", **functional)(group_norm)
 def rms_norm(input, normalized_shape, weight=None, eps=None):
     """input / sqrt(mean(input^2) + eps) over the last dimensions, times weight. Differentiable (Zhang and Sennrich 2019)."""
     shape = (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
+    if not shape:
+        raise RuntimeError("Expected normalized_shape to be at least 1-dimensional, i.e., containing at least one element, but got "
+                           "normalized_shape = []")  # fmt: skip
     if input.array.shape[input.array.ndim - len(shape) :] != shape:
         raise RuntimeError(f"Given normalized_shape={list(shape)}, expected input with shape [*{', '.join(map(str, shape))}], but got "
                            f"input of size{list(input.array.shape)}")  # fmt: skip
@@ -294,6 +301,12 @@ public(name="instance_norm", **functional)(instance_norm)
 @public(**functional)
 def local_response_norm(input, size, alpha=1e-4, beta=0.75, k=1.0):
     """input / (k + alpha * mean of squares over `size` neighbouring channels)^beta. Differentiable."""
+    if input.array.ndim < 3:
+        raise ValueError(
+            f"Expected 3D or higher dimensionality                          input (got {input.array.ndim} dimensions)"
+        )
+    if not input.array.size:
+        return input
     squares = input * input
     widths = [0, 0] * (input.array.ndim - 2) + [size // 2, (size - 1) // 2]
     padded = pad(squares, widths)

@@ -9,7 +9,7 @@ import numpy as np
 
 from .. import dtypes
 from ..creation import no_gradient
-from ..op import binary, face, op, public, twin, unary, write_out
+from ..op import binary, check_broadcast, face, op, public, twin, unary, write_out
 from ..tensor import Tensor
 from .cast import conj, real, to
 from .check import invalid_combination, not_implemented, not_tensor, scalar_name
@@ -61,6 +61,14 @@ _rsub = binary("rsub", lambda input, other: np.subtract(other, input),
     lambda g, _input, _other, _out: -g,
     lambda g, _input, _other, _out: g,
     public=False, node="RsubBackward1", check=_check_subtract)  # fmt: skip
+_rsub_tensor = binary("rsub_tensor", lambda input, other: np.subtract(other, input),
+    lambda g, _input, _other, _out: -g,
+    lambda g, _input, _other, _out: g,
+    public=False, node="RsubBackward0", check=_check_subtract)  # fmt: skip
+_rsub_alpha = op("rsub_alpha", lambda a, b, alpha: b - a.dtype.type(alpha) * a,
+    lambda g, _input, _other, _out, alpha: -g * alpha,
+    lambda g, _input, _other, _out, _alpha: g,
+    promote="arith", node="RsubBackward0", check=_check_subtract)  # fmt: skip
 
 _true_divide = binary("div", np.true_divide,
     lambda g, _input, other, _out: g / other,
@@ -179,7 +187,9 @@ def sub(input, other, *, alpha=1, out=None):
 @public()
 def rsub(input, other, *, alpha=1):
     """other - alpha * input. (*S), (*T) -> (*broadcast(S, T)). Differentiable in both."""
-    return _rsub(input, other) if alpha == 1 else _with_alpha(_sub_alpha, other, input, alpha, None)
+    if alpha != 1:
+        return _with_alpha(_rsub_alpha, input, other, alpha, None)
+    return (_rsub_tensor if isinstance(other, Tensor) else _rsub)(input, other)
 
 
 @public(inplace=True, aliases=("divide",))
@@ -521,13 +531,43 @@ def lerp(input, end, weight, *, out=None):
         if weight.dtype is not input.dtype and weight.array.ndim:
             raise RuntimeError(f"expected dtype {scalar_name(input)} for `weight` but got dtype {scalar_name(weight)}")
         result = _lerp_tensor(input, end, to(weight, input.dtype))
+    return result if out is None else write_out(out, result, exact=True)
+
+
+def _times(x, value):
+    return x if value == 1 else x * x.dtype.type(value)
+
+
+_addcmul = op("addcmul", lambda a, b, c, value: a + _times(b * c, value),
+    lambda g, input_shape, _tensor1, _tensor2, _out, _value: sum_to_size_(g, input_shape),
+    lambda g, _input, tensor1_shape, tensor2, _out, value: sum_to_size_(g * tensor2 * value, tensor1_shape),
+    lambda g, _input, tensor1, tensor2_shape, _out, value: sum_to_size_(g * tensor1 * value, tensor2_shape))  # fmt: skip
+_addcdiv = op("addcdiv", lambda a, b, c, value: a + _times(b / c, value),
+    lambda g, input_shape, _tensor1, _tensor2, _out, _value: sum_to_size_(g, input_shape),
+    lambda g, _input, tensor1_shape, tensor2, _out, value: sum_to_size_(g * value / tensor2, tensor1_shape),
+    lambda g, _input, tensor1, tensor2, _out, value:
+        sum_to_size_(-g * (value * (tensor1 / tensor2) / tensor2), tensor2.shape))  # fmt: skip
+
+
+def _combined(function, input, tensor1, tensor2, value, out):
+    tensors = (input, tensor1, tensor2)
+    if not builtins.all(isinstance(v, Tensor) for v in tensors):
+        raise invalid_combination(function.op.name, *tensors)
+    t = dtypes.promote([v.array for v in tensors])
+    if t.category < 2 and dtypes.number_type(value) is not None and dtypes.number_type(value).category > t.category:
+        raise RuntimeError(f"value cannot be converted to type {dtypes.scalar_type_name(t).lower()} without overflow")
+    for a, b in ((tensor1, tensor2), (input, tensor1), (input, tensor2)):
+        check_broadcast(a.array.shape, b.array.shape)
+    if isinstance(value, Tensor):
+        value = value.item()
+    result = function(*(v if v.dtype is t else to(v, t) for v in tensors), value)
     return result if out is None else write_out(out, result)
 
 
 @public(inplace=True)
 def addcmul(input, tensor1, tensor2, *, value=1, out=None):
     """input + value * tensor1 * tensor2. Differentiable in all."""
-    return add(input, mul(tensor1, tensor2), alpha=value, out=out)
+    return _combined(_addcmul, input, tensor1, tensor2, value, out)
 
 
 @public(inplace=True)
@@ -541,7 +581,7 @@ def addcdiv(input, tensor1, tensor2, *, value=1, out=None):
             "for float inputs. The future addcdiv behavior is just the latter implementation: (input + value * tensor1 / "
             "tensor2), for all dtypes."
         )
-    return add(input, div(tensor1, tensor2), alpha=value, out=out)
+    return _combined(_addcdiv, input, tensor1, tensor2, value, out)
 
 
 hypot = binary("hypot", np.hypot,
@@ -559,12 +599,12 @@ def _logaddexp_arrays(a, b):
 
 
 logaddexp = binary("logaddexp", _logaddexp_arrays,
-    lambda g, input, _other, out: g * exp(input - out),
-    lambda g, _input, other, out: g * exp(other - out),
+    lambda g, input, other, _out: g / (1 + exp(other - input)),
+    lambda g, input, other, _out: g / (1 + exp(input - other)),
     inplace=False, doc="log(exp(input) + exp(other)) without overflow. Differentiable in both.")  # fmt: skip
 logaddexp2 = binary("logaddexp2", np.logaddexp2,
-    lambda g, input, _other, out: g * exp2(input - out),
-    lambda g, _input, other, out: g * exp2(other - out),
+    lambda g, input, other, _out: g / (1 + exp2(other - input)),
+    lambda g, input, other, _out: g / (1 + exp2(input - other)),
     inplace=False, doc="log2(2^input + 2^other) without overflow. Differentiable in both.")  # fmt: skip
 deg2rad = unary("deg2rad", lambda x: x * x.dtype.type(0.017453292519943295), lambda g, _input, _out: g * 0.017453292519943295,
                 node="Deg2RadBackward0", doc="Degrees as radians. Differentiable.")  # fmt: skip
@@ -583,4 +623,4 @@ def float_power(input, exponent, *, out=None):
     if not isinstance(base, Tensor):
         base = Tensor._from(np.array(base, t.array_type))
     result = pow(base, power)
-    return result if out is None else write_out(out, result)
+    return result if out is None else write_out(out, result, exact=True)

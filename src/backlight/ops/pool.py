@@ -8,7 +8,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from ..op import op, public, twin
+from ..op import op, public, twin, write_out
 from ..tensor import dimension
 from .conv import functional, per_dimension
 from .gather import _ungather
@@ -118,12 +118,14 @@ _adaptive_max_pools[1] = _adaptive_max_pools[2]
 
 def _check_pool(name, n, input, kernel, stride, padding, dilation, ceil_mode):
     x = input.array
-    if name.startswith("avg"):
+    if name.startswith("avg") and n < 3:
         dimension(-n - 1, x.ndim)
+    if any(d <= 0 for d in dilation):
+        raise RuntimeError(f"{name}() dilation must be greater than zero, but got {dilation[0] if n == 1 else list(dilation)}")
     if x.ndim not in (n + 1, n + 2):
         raise RuntimeError(f"non-empty {n + 1}D or {n + 2}D (batch mode) tensor expected for input\n"
                            f"{name} got a tensor of {x.ndim} dimensions.")  # fmt: skip
-    if any(s == 0 for s in x.shape[1:]):
+    if any(s == 0 for s in x.shape[1 if x.ndim == n + 2 else 0 :]):
         raise RuntimeError(f"Expected {n + 1}D or {n + 2}D (batch mode) tensor with optional 0 dim batch size for input, but got: "
                            f"{list(x.shape)}")  # fmt: skip
     if any(s == 0 for s in stride):
@@ -234,15 +236,17 @@ def _divisor(spatial, kernel, stride, padding, table, out, count_include_pad, ov
 def _avg_pool_face(n):
     name = f"avg_pool{n}d"
 
-    def function(input, kernel_size, stride=None, padding=0, ceil_mode=False, count_include_pad=True, divisor_override=None):
+    def function(input, kernel_size, stride=None, padding=0, ceil_mode=False, count_include_pad=True, divisor_override=None, *,
+                 out=None):  # fmt: skip
         kernel = per_dimension(kernel_size, n, "kernel_size")
         stride = kernel if stride is None or stride == [] or stride == () else per_dimension(stride, n, "stride")
         padding, one = per_dimension(padding, n, "padding"), (1,) * n
         _check_pool(name, n, input, kernel, stride, padding, one, ceil_mode)
         spatial = input.array.shape[input.array.ndim - n :]
-        table, out = _table(spatial, kernel, stride, padding, one, ceil_mode)
-        divisor = _divisor(spatial, kernel, stride, padding, table, out, count_include_pad, divisor_override)
-        return _avg_pools[n](input, table, out, divisor)
+        table, sizes = _table(spatial, kernel, stride, padding, one, ceil_mode)
+        divisor = _divisor(spatial, kernel, stride, padding, table, sizes, count_include_pad, divisor_override)
+        result = _avg_pools[n](input, table, sizes, divisor)
+        return result if out is None else write_out(out, result, exact=True)
 
     function.__doc__ = f"The mean of every window of {n} dimension(s). (N, C, *S) or (C, *S) -> pooled sizes. Differentiable."
     public(method=False, name=name)(function)
@@ -256,12 +260,16 @@ def _adaptive_sizes(name, n, input, output_size):
     x = input.array
     if name.startswith("avg"):
         dimension(-n - 1, x.ndim)
+    if n > 1 and x.ndim <= n:
+        raise ValueError(f"Input dimension should be at least {n + 1}")
     if x.ndim not in (n + 1, n + 2):
         raise RuntimeError(f"{name}(): Expected {n + 1}D or {n + 2}D tensor, but got {list(x.shape)}")
     spatial = x.shape[x.ndim - n :]
     sizes = (output_size,) * n if isinstance(output_size, int) or output_size is None else tuple(output_size)
     if len(sizes) != n:
         raise RuntimeError(f"{name}: output_size must be {n}")
+    if any(o is not None and o < 0 for o in sizes):
+        raise RuntimeError(f"{name}: elements of output_size must be greater than or equal to 0 but received {list(sizes)}")
     if any(s == 0 for s in x.shape[1:]):
         raise RuntimeError(f"{name}(): Expected input to have non-zero size for non-batch dimensions, but input has sizes {list(x.shape)} "
                            "with dimension being empty")  # fmt: skip

@@ -97,7 +97,10 @@ def randint_like(input, low, high=None, *, dtype=None, device=None, requires_gra
     t = dtype or input.dtype
     low, high = (int(v) if isinstance(v, Tensor) else v for v in (low, high))
     return _random(
-        lambda shape: random.randint(low, high, shape, t.array_type, generator=generator), input.array.shape, device, requires_grad
+        lambda shape: random.randint(low, high, shape, t.array_type, generator=generator),
+        input.array.shape,
+        device,
+        requires_grad,
     )
 
 
@@ -134,7 +137,9 @@ def normal(mean, std=1.0, size=None, *, generator=None, out=None, dtype=None, de
     if size is not None:
         t = dtype or dtypes.get_default_dtype()
         shape = _shape("normal", (size,))
-        return _random(lambda s: random.normal(s, t.array_type, mean, std, generator=generator), shape, device, requires_grad, out)
+        return _random(
+            lambda s: random.normal(s, t.array_type, mean, std, generator=generator), shape, device, requires_grad, out
+        )
     arrays = [v.array for v in (mean, std) if isinstance(v, Tensor)]
     shape = np.broadcast_shapes(*(a.shape for a in arrays))
     t = dtypes.promote(arrays)
@@ -148,7 +153,7 @@ def normal(mean, std=1.0, size=None, *, generator=None, out=None, dtype=None, de
 def bernoulli(input, p=None, *, generator=None, out=None):
     """Zeros and ones, one with the probability that the element gives (or p for all). No gradient."""
     result = _bernoulli(input, p, generator)
-    return result if out is None else write_out(out, result)
+    return result if out is None else write_out(out, to(result, out.dtype))
 
 
 @public()

@@ -7,10 +7,10 @@ import builtins
 import numpy as np
 
 from .. import batching, dtypes
-from ..op import face, op, public, twin, write_out
+from ..op import OPS, face, op, public, twin, write_out
 from ..return_types import return_type
 from ..tensor import Tensor, dimension
-from .cast import clone, to
+from .cast import to
 from .check import invalid_combination, not_implemented, not_tensor
 from .choose import masked_fill, maximum, minimum, where_zero
 from .logic import isnan
@@ -140,10 +140,25 @@ sum.arrays = lambda x, dim=None, keepdim=False: np.add.reduce(x, dim, keepdims=k
 mean.arrays = lambda x, dim=None, keepdim=False: np.mean(x, dim, keepdims=keepdim)
 
 
+_nansum = op("nansum", lambda x, dims, keepdim: _sum_arrays(np.where(np.isnan(x), np.zeros((), x.dtype), x), dims, keepdim),
+    lambda g, input, _out, dims, _keepdim: where_zero(is_nan(input), spread(g, input.shape, dims)))  # fmt: skip
+
+
+@twin(np.isnan)
+def is_nan(x):
+    """Where x is NaN."""
+    return isnan(x)
+
+
 @public()
 def nansum(input, dim=None, keepdim=False, *, dtype=None, out=None):
     """The sum in which NaN counts as zero. Differentiable."""
-    return sum(masked_fill(input, isnan(input), 0), dim, keepdim, dtype=dtype, out=out)
+    if input.dtype.category < 2 and (dtype is None or dtype.category < 2):
+        return sum(input, dim, keepdim, dtype=dtype, out=out)
+    if input.dtype.is_complex:
+        raise RuntimeError("nansum does not support complex inputs")
+    result = _nansum(input if dtype is None else to(input, dtype), dims_of(dim, input.array.ndim), keepdim)
+    return result if out is None else write_out(out, result)
 
 
 @public()
@@ -200,20 +215,46 @@ var = _moments(_var, "var")
 std = _moments(_std, "std")
 
 
-@public(method=False)
-def var_mean(input, dim=None, unbiased=None, keepdim=False, *, correction=None):
-    """(variance, mean) over `dim`. Differentiable."""
-    if isinstance(dim, bool):
-        dim, unbiased = None, dim
-    return var(input, dim, unbiased, keepdim, correction=correction), mean(input, dim, keepdim)
+def _moments_pair(name, moment, arrays):
+    """var_mean and std_mean: two outputs of one node."""
+    primitive = op(f"{name}_mean", lambda x, dims, correction, keepdim: (
+            arrays(x, dims, correction, keepdim), _mean_arrays(x, dims, keepdim)),
+        lambda g, input, _out, dims, correction, _keepdim: moments_gradient(g, input, dims, correction, name == "std"),
+        outputs=2, holomorphic=False)  # fmt: skip
+
+    def function(input, dim=None, unbiased=None, keepdim=False, *, correction=None):
+        if isinstance(dim, bool):
+            dim, unbiased = None, dim
+        if input.array.dtype.kind in "biu":
+            raise RuntimeError(f"{name}_mean only support floating point and complex dtypes")
+        if correction is None:
+            correction = 1 if unbiased is None or unbiased else 0
+        return primitive(input, dims_of(dim, input.array.ndim), correction, keepdim)
+
+    function.__doc__ = f"({moment}, mean) over `dim` (all if None). Differentiable."
+    return face(function, name=f"{name}_mean", method=False)
 
 
-@public(method=False)
-def std_mean(input, dim=None, unbiased=None, keepdim=False, *, correction=None):
-    """(standard deviation, mean) over `dim`. Differentiable."""
-    if isinstance(dim, bool):
-        dim, unbiased = None, dim
-    return std(input, dim, unbiased, keepdim, correction=correction), mean(input, dim, keepdim)
+def moments_gradient(g, x, dims, correction, root):
+    """The gradient of a variance or standard deviation and of the mean beside it."""
+    total = None
+    if g[0] is not None:
+        slope = spread(g[0], x.shape, dims)
+        if root:
+            deviation = _std(x, dims, correction, True)
+            slope = where_zero(deviation == 0, slope / deviation)
+        else:
+            slope = slope * 2
+        total = slope * (x - mean(x, dims, True)) / left_over(x.shape, dims, correction)
+    if g[1] is not None:
+        part = spread(g[1] / _count(x.shape, dims), x.shape, dims)
+        total = part if total is None else total + part
+    return total
+
+
+var_mean = _moments_pair("var", "variance", _var_arrays)
+std_mean = _moments_pair("std", "standard deviation",
+    lambda x, dims, correction, keepdim: np.sqrt(_var_arrays(x, dims, correction, keepdim)))  # fmt: skip
 
 
 # Products
@@ -363,16 +404,16 @@ def _extreme_face(name, by_dim, over_all, elementwise):
                 raise RuntimeError(f"{name}(): Expected reduction dim to be specified for input.numel() == 0. Specify the "
                                    "reduction dim with the 'dim' argument.")  # fmt: skip
             result = over_all(input, tuple(range(input.array.ndim)), False)
-            return result if out is None else write_out(out, result)
+            return result if out is None else write_out(out, result, exact=True)
         d = dimension(dim, input.array.ndim)
         if input.array.ndim and not input.array.shape[d]:
             raise IndexError(f"{name}(): Expected reduction dim {d} to have non-zero size.")
         if not input.array.ndim:
-            values, indices = _scalar_pick(input)
+            values, indices = _scalar_pick(input, f"{name}_dim")
         else:
             values, indices = by_dim(input, d, keepdim)
         if out is not None:
-            values, indices = write_out(out[0], values), write_out(out[1], indices)
+            values, indices = write_out(out, (values, indices), exact=True)
         return Pair[name](values, indices)
 
     function.__doc__ = (
@@ -382,8 +423,16 @@ def _extreme_face(name, by_dim, over_all, elementwise):
     return face(function, name=name)
 
 
-def _scalar_pick(input):
-    return clone(input), Tensor._from(np.zeros((), np.int64))
+def _scalar_pick(input, name):
+    """What an operation that picks along a dimension makes of a number: itself and index 0."""
+    made = _number_picks.get(name)
+    if made is None:
+        made = _number_picks[name] = op(f"{name}_of_number", lambda x: (x.copy(), np.zeros((), np.int64)), lambda g, _input, _out: g,
+                                        nondifferentiable=(1,), promote="keep", node=OPS[name].node_name)  # fmt: skip
+    return made(input)
+
+
+_number_picks: dict = {}
 
 
 max = _extreme_face("max", _max_dim, _max_all, maximum)
@@ -400,7 +449,7 @@ def _amax_face(name, primitive):
             if not input.array.shape[d]:
                 raise IndexError(f"{name}(): Expected reduction dim {d} to have non-zero size.")
         result = primitive(input, dims, keepdim)
-        return result if out is None else write_out(out, result)
+        return result if out is None else write_out(out, result, exact=True)
 
     function.__doc__ = f"The {name[1:]}imum over dims; ties share the gradient evenly. Differentiable."
     return face(function, name=name)
@@ -409,11 +458,28 @@ def _amax_face(name, primitive):
 amax, amin = _amax_face("amax", _amax), _amax_face("amin", _amin)
 
 
+_aminmax = op("aminmax", lambda x, dims, keepdim: (
+        np.minimum.reduce(x, dims, keepdims=keepdim), np.maximum.reduce(x, dims, keepdims=keepdim)),
+    lambda g, input, out, dims, _keepdim: _aminmax_gradient(g, input, out, dims), outputs=2)  # fmt: skip
+
+
+def _aminmax_gradient(g, x, out, dims):
+    parts = [evenly(h, x, o, dims) for h, o in zip(g, out) if h is not None]
+    return parts[0] if len(parts) == 1 else parts[0] + parts[1]
+
+
 @public()
 def aminmax(input, *, dim=None, keepdim=False):
-    """(min, max) over `dim`. Differentiable."""
-    dims = () if dim is None else dim
-    return AMINMAX(amin(input, dims, keepdim), amax(input, dims, keepdim))
+    """(min, max) over `dim` (all elements if None). Ties share the gradient evenly. Differentiable."""
+    if dim is None and not input.array.size:
+        raise RuntimeError("aminmax(): cannot compute aminmax over an empty dimension as the operation has no identity.")
+    dims = dims_of(dim, input.array.ndim)
+    for d in dims:
+        if not input.array.shape[d]:
+            raise IndexError(f"aminmax(): Expected reduction dim {d} to have non-zero size.")
+    if input.dtype.is_complex:
+        raise not_implemented("aminmax", input)
+    return AMINMAX(*_aminmax(input, dims, keepdim))
 
 
 def _arg_face(name, arg):
@@ -436,7 +502,7 @@ def _arg_face(name, arg):
             result = reshape(result, (1,) * x.ndim) if keepdim else result
         else:
             result = primitive(input, d - x.ndim if x.ndim else -1, keepdim)
-        return result if out is None else write_out(out, result)
+        return result if out is None else write_out(out, result, exact=True)
 
     function.__doc__ = f"The index of the first {name[3:]}imum along `dim` (of the flat tensor if None): int64, no gradient."
     return face(function, name=name)
@@ -455,7 +521,11 @@ def _logic_face(name, ufunc):
     def function(input, dim=None, keepdim=False, *, out=None):
         dims = dims_of(dim, input.array.ndim, empty_is_all=False) if dim is not None else None
         result = primitive(input, dims, keepdim)
-        return result if out is None else write_out(out, result)
+        return (
+            result
+            if out is None
+            else write_out(out, to(result, out.dtype) if out.dtype is dtypes.uint8 else result, exact=True)
+        )
 
     function.__doc__ = f"Whether {name} elements (along `dim`) are non-zero: a bool tensor."
     return face(function, name=name)
@@ -513,7 +583,12 @@ def log_softmax_gradient(g, out, dim):
     return g - exp(out) * sum(g, dim, True)
 
 
-def _softmax_face(name, primitive, module):
+_softmax_of_number = op("softmax_of_number", np.ones_like, lambda g, _input, _out: g * 0, node="SoftmaxBackward0")
+_log_softmax_of_number = op("log_softmax_of_number", np.zeros_like, lambda g, _input, _out: g * 0,
+                            node="LogSoftmaxBackward0")  # fmt: skip
+
+
+def _softmax_face(name, primitive, of_number, module):
     def function(input, dim=None, _stacklevel=3, dtype=None, *, out=None):
         if isinstance(_stacklevel, dtypes.dtype):
             dtype = _stacklevel
@@ -530,18 +605,19 @@ def _softmax_face(name, primitive, module):
         if input.array.dtype.kind in "biuc":
             raise not_implemented(f"{name}_lastdim_kernel_impl", input)
         d = dimension(dim, input.array.ndim)
-        result = primitive(input, d) if input.array.ndim else reshape(primitive(reshape(input, 1), 0), ())
-        return result if out is None else write_out(out, result)
+        result = primitive(input, d) if input.array.ndim else of_number(input)
+        return result if out is None else write_out(out, result, exact=True)
 
     words = "exp(input) / sum(exp(input))" if name == "softmax" else "log(softmax(input))"
     function.__doc__ = f"{words} along `dim`. (*S) -> (*S). Differentiable."
     return face(function, name=name, module=module, method=module == "torch")
 
 
-softmax, log_softmax = _softmax_face("softmax", _softmax, "torch"), _softmax_face("log_softmax", _log_softmax, "torch")
-for _name, _primitive in (("softmax", _softmax), ("log_softmax", _log_softmax)):
-    _softmax_face(_name, _primitive, "nn.functional")
-    _softmax_face(_name, _primitive, "special")
+softmax = _softmax_face("softmax", _softmax, _softmax_of_number, "torch")
+log_softmax = _softmax_face("log_softmax", _log_softmax, _log_softmax_of_number, "torch")
+for _module in ("nn.functional", "special"):
+    _softmax_face("softmax", _softmax, _softmax_of_number, _module)
+    _softmax_face("log_softmax", _log_softmax, _log_softmax_of_number, _module)
 
 
 @public(method=False, module="nn.functional")
@@ -561,13 +637,7 @@ def _logsumexp_arrays(x, dims, keepdim):
 
 _logsumexp = op("logsumexp", _logsumexp_arrays,
     lambda g, input, out, dims, _keepdim:
-        spread(g, input.shape, dims) * exp(input - finite(keep_dims(out, input.shape, dims))), batch="leading")  # fmt: skip
-
-
-@twin(lambda x: np.where(np.isfinite(x), x, np.zeros((), x.dtype)) if x.dtype.kind == "f" else x)
-def finite(x):
-    """x with 0 in place of -inf, so that -inf - (-inf) gives no NaN."""
-    return masked_fill(x, ~x.isfinite(), 0) if x.dtype.is_floating_point else x
+        spread(g, input.shape, dims) * exp(input - keep_dims(out, input.shape, dims)), batch="leading")  # fmt: skip
 
 
 @public()

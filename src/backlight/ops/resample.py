@@ -41,7 +41,9 @@ def _resample_op(node):
     return op(node, _resample_arrays, lambda g, _input, _out, taps, sizes: resample_back(g, taps, sizes), node=node)
 
 
-resample_back = op("resample_backward", _resample_back_arrays, lambda g, _input, _out, taps, sizes: resample(g, taps, sizes), batch="leading")
+resample_back = op(
+    "resample_backward", _resample_back_arrays, lambda g, _input, _out, taps, sizes: resample(g, taps, sizes), batch="leading"
+)
 resample = _resample_op("ResampleBackward0")
 _upsamples = {
     ("nearest", 1): _resample_op("UpsampleNearest1DBackward0"), ("nearest", 2): _resample_op("UpsampleNearest2DBackward0"),

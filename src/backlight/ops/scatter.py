@@ -170,7 +170,9 @@ def _check_scattered(dim, index, src):
     """RuntimeError unless the index fits into the source."""
     a, b = index.array.shape, src.array.shape
     if index.array.size and (builtins.max(len(a), 1) != builtins.max(len(b), 1) or any(n > m for n, m in zip(a, b))):
-        raise RuntimeError(f"Expected index {list(a)} to be no larger than src {list(b)} in all dimensions, dimension {dim} included")
+        raise RuntimeError(
+            f"Expected index {list(a)} to be no larger than src {list(b)} in all dimensions, dimension {dim} included"
+        )
 
 
 @public(inplace=True)
@@ -281,7 +283,7 @@ _as_strided_scatter = op("as_strided_scatter", _strided_set,
         strided_get(g, root_shape, root_strides, shape, strides, offset))  # fmt: skip
 
 
-def _check_source(name, src, shape):
+def _check_source(src, shape):
     if src.array.shape != tuple(shape):
         raise RuntimeError(f"expected src to have a size equal to the slice of self. src size = {list(src.array.shape)}, slice size = "
                            f"{list(shape)}")  # fmt: skip
@@ -290,7 +292,7 @@ def _check_source(name, src, shape):
 @public()
 def select_scatter(input, src, dim, index):
     """A copy of input with src written where `select(input, dim, index)` looks. Differentiable in both."""
-    _check_source("select_scatter", src, select(input.detach(), dim, index).array.shape)
+    _check_source(src, select(input.detach(), dim, index).array.shape)
     d = dimension(dim, input.array.ndim)
     return _select_scatter(input, to(src, input.dtype), (slice(None),) * d + (int(index) % input.array.shape[d],))
 
@@ -304,7 +306,7 @@ def slice_scatter(input, src, dim=0, start=None, end=None, step=1):
     if step <= 0:
         raise RuntimeError("slice step must be positive")
     place = (slice(None),) * d + (slice(start, end, step),)
-    _check_source("slice_scatter", src, input.array[place].shape)
+    _check_source(src, input.array[place].shape)
     return _slice_scatter(input, to(src, input.dtype), place)
 
 
@@ -314,7 +316,7 @@ def diagonal_scatter(input, src, offset=0, dim1=0, dim2=1):
     dim1, dim2 = dimension(dim1, input.array.ndim), dimension(dim2, input.array.ndim)
     if dim1 == dim2:
         raise RuntimeError(f"diagonal dimensions cannot be identical {dim1}, {dim2}")
-    _check_source("diagonal_scatter", src, np.diagonal(input.array, offset, dim1, dim2).shape)
+    _check_source(src, np.diagonal(input.array, offset, dim1, dim2).shape)
     return _diagonal_scatter(input, to(src, input.dtype), offset, dim1, dim2)
 
 
@@ -326,7 +328,7 @@ def as_strided_scatter(input, src, size, stride, storage_offset=None):
     offset = storage_offset or 0
     if _span(size, stride) + offset > _span(shape, strides):
         as_strided(input.detach(), size, stride, storage_offset)  # says what doesn't fit
-    _check_source("as_strided_scatter", src, size)
+    _check_source(src, size)
     return _as_strided_scatter(input, to(src, input.dtype), shape, strides, size, stride, offset)
 
 
@@ -349,7 +351,9 @@ def _like(g, x):
 def _filled(input, value):
     if isinstance(value, Tensor):
         if value.array.ndim:
-            raise RuntimeError(f"fill only supports 0-dimension value tensor but got tensor with {value.array.ndim} dimensions.")
+            raise RuntimeError(
+                f"fill only supports 0-dimension value tensor but got tensor with {value.array.ndim} dimensions."
+            )
         return _fill_tensor(input, value) if value.dtype.category <= input.dtype.category else _fill(input, value.item())
     if dtypes.number_type(value) is None:
         raise TypeError(f"fill(): argument 'value' (position 2) must be Number, not {type(value).__name__}")

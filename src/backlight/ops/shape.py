@@ -371,7 +371,13 @@ def sum_to_size_(g, shape):
     return sum_to_size(g, shape)
 
 
-_expand = op("expand", _expand_arrays, lambda g, input_shape, _out, _shape: sum_to_size_(g, input_shape), view=True, batch=batching.expand_rule)
+_expand = op(
+    "expand",
+    _expand_arrays,
+    lambda g, input_shape, _out, _shape: sum_to_size_(g, input_shape),
+    view=True,
+    batch=batching.expand_rule,
+)
 
 
 @public(module="")
@@ -418,6 +424,8 @@ def sum_to_size(input, *shape):
     """Sums over the dimensions that broadcasting from `shape` would add or stretch. Differentiable."""
     shape = sizes(shape)
     have = input.array.shape
+    if not shape:
+        return input.sum()
     if have == shape:
         return input
     extra = len(have) - len(shape)
@@ -619,7 +627,9 @@ def _scatter_slice(g, shape, index):
     return out
 
 
-_slice_scatter = op("slice_scatter_zero", _scatter_slice, lambda g, _input, _out, _shape, index: _slice(g, index), batch=batching.index_rule)
+_slice_scatter = op(
+    "slice_scatter_zero", _scatter_slice, lambda g, _input, _out, _shape, index: _slice(g, index), batch=batching.index_rule
+)
 _slice = op("slice", lambda x, index: x[index], lambda g, input_shape, _out, index: _unslice(g, input_shape, index),
             view=True, batch=batching.index_rule)  # fmt: skip
 _select = op("select", lambda x, index: x[index], lambda g, input_shape, _out, index: _unslice(g, input_shape, index),
@@ -666,7 +676,9 @@ def _pad_arrays(x, pad, value):
     return np.pad(x[cut], grow, constant_values=value) if any(a or b for a, b in grow) else x[cut].copy()
 
 
-constant_pad = op("constant_pad_nd", _pad_arrays, lambda g, _input, _out, pad, _value: constant_pad(g, opposite(pad), 0), batch="leading")
+constant_pad = op(
+    "constant_pad_nd", _pad_arrays, lambda g, _input, _out, pad, _value: constant_pad(g, opposite(pad), 0), batch="leading"
+)
 
 
 def opposite(pad):

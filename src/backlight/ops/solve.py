@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from .. import dtypes
@@ -26,6 +28,7 @@ from .matrix import (
     named,
     or_zeros,
     padded,
+    ports,
     upper,
 )
 from .shape import squeeze, unsqueeze
@@ -35,6 +38,12 @@ from .shape import squeeze, unsqueeze
 
 def _swap(x):
     return x.swapaxes(-1, -2)
+
+
+@twin(_swap)
+def swapped(x):
+    """The transpose."""
+    return x.mT
 
 
 def _triangular_arrays(a, b, upper, left, unit):
@@ -94,7 +103,7 @@ def solve_triangular(A, B, *, upper, left=True, unitriangular=False, out=None):
     check_matrix(B, name, "B")
     check_system(A, B, left, name)
     check_wide(A, "triangular_solve_cpu")
-    A, B = broadcast_batches(A, B)
+    B, A = broadcast_batches(B, A)
     result = triangular(A, B, upper, left, unitriangular)
     return result if out is None else write_out(out, result)
 
@@ -102,22 +111,22 @@ def solve_triangular(A, B, *, upper, left=True, unitriangular=False, out=None):
 _triangular_solve = op("triangular_solve",
     lambda b, a, upper, transpose, unit: (_triangular_arrays(*_turned(a, b, upper, transpose), True, unit), a.copy()),
     joint=lambda g, _input, A, out, upper, transpose, unitriangular:
-        triangular_solve_gradient(g, A, out[0], upper, transpose, unitriangular),
+        triangular_solve_gradient(g, A, ports(out)[0], upper, transpose, unitriangular),
     outputs=2, holomorphic=False, batch="leading")  # fmt: skip
 TriangularSolve = return_type("triangular_solve", "solution", "cloned_coefficient")
 
 
 def _turned(a, b, upper, transpose):
-    return (adjoint.arrays(a), b, not upper) if transpose else (a, b, upper)
+    return (_swap(a), b, not upper) if transpose else (a, b, upper)
 
 
 def triangular_solve_gradient(g, a, x, upper_, transpose, unit):
     """Gradients of the older triangular_solve, whose second output is a copy of A."""
     if g[0] is None:
         return x * 0, g[1]
-    turned = adjoint(a) if transpose else a
+    turned = swapped(a) if transpose else a
     ga, gb = triangular_gradient(g[0], turned, x, upper_ != transpose, True, unit)
-    ga = adjoint(ga) if transpose else ga
+    ga = swapped(ga) if transpose else ga
     return gb, ga if g[1] is None else ga + g[1]
 
 
@@ -157,7 +166,7 @@ def triangular_solve(input, A, upper=True, transpose=False, unitriangular=False,
 def lu_arrays(a):
     """(L and U in one matrix, LAPACK's pivots, info): info is 0 or the number of the first zero pivot."""
     batch, (m, n) = a.shape[:-2], a.shape[-2:]
-    lu, k = a.reshape(-1, m, n).copy(), min(m, n)
+    lu, k = a.reshape(math.prod(batch), m, n).copy(), min(m, n)
     rows = np.arange(len(lu))
     pivots, info = np.empty((len(lu), k), np.int32), np.zeros(len(lu), np.int32)
     for j in range(k):
@@ -177,7 +186,7 @@ def lu_arrays(a):
 def _rows(pivots, m):
     """The order of the rows after the exchanges: A[rows] = L U."""
     batch = pivots.shape[:-1]
-    flat = pivots.reshape(-1, pivots.shape[-1])
+    flat = pivots.reshape(math.prod(batch), pivots.shape[-1])
     order, each = np.tile(np.arange(m), (len(flat), 1)), np.arange(len(flat))
     for j in range(flat.shape[1]):
         p = flat[:, j] - 1
@@ -227,7 +236,7 @@ def _lu_factor_gradient(g, out):
     lu, pivots = out[0], out[1]
     k = min(lu.shape[-2], lu.shape[-1])
     l, u = _unpack(lu)  # noqa: E741
-    return lu_gradient(lower(g[0], -1)[..., :, :k], upper(g[0])[..., :k, :], permutation(pivots, lu), l, u)
+    return lu_gradient(lower(g, -1)[..., :, :k], upper(g)[..., :k, :], permutation(pivots, lu), l, u)
 
 
 def _lu_factor_arrays(a, check):
@@ -242,7 +251,7 @@ def _lu_factor_arrays(a, check):
 
 
 _lu_factor_ex = op("linalg_lu_factor_ex", _lu_factor_arrays, lambda g, _input, out, _check: _lu_factor_gradient(g, out),
-                   outputs=3, nondifferentiable=(1, 2), holomorphic=False, batch="leading")  # fmt: skip
+                   nondifferentiable=(1, 2), holomorphic=False, batch="leading")  # fmt: skip
 
 
 def _plu_arrays(a):
@@ -256,8 +265,12 @@ def arrays_unpack(lu):
     return np.tril(lu[..., :, :k], -1) + np.eye(lu.shape[-2], k, dtype=lu.dtype), np.triu(lu[..., :k, :])
 
 
+def _lu_gradient(g, out):
+    return lu_gradient(or_zeros(g[1], out[1]), or_zeros(g[2], out[2]), *out)
+
+
 _lu = op("linalg_lu", _plu_arrays,
-    lambda g, _input, out: lu_gradient(or_zeros(g[1], out[1]), or_zeros(g[2], out[2]), *out),
+    lambda g, _input, out: _lu_gradient(g, ports(out)),
     outputs=3, nondifferentiable=(0,), holomorphic=False, batch="leading")  # fmt: skip
 LUFactor = return_type("linalg_lu_factor", "LU", "pivots")
 LUFactorEx = return_type("linalg_lu_factor_ex", "LU", "pivots", "info")
@@ -439,8 +452,8 @@ def solve_gradient(g, a, x, left, vector):
 
 
 _solve = op("linalg_solve_ex", _solve_arrays,
-    joint=lambda g, input, _B, out, left, vector, _name: solve_gradient(g[0], input, out[0], left, vector),
-    outputs=2, nondifferentiable=(1,), holomorphic=False, batch="leading")  # fmt: skip
+    joint=lambda g, input, _B, out, left, vector, _name: solve_gradient(g, input, out[0], left, vector),
+    nondifferentiable=(1,), holomorphic=False, batch="leading")  # fmt: skip
 SolveEx = return_type("linalg_solve_ex", "result", "info")
 
 
@@ -471,7 +484,7 @@ def _checked_solve(a, b, left, name, function):
         return _solve(a, b, True, True, name)
     check_system(a, b, left, "linalg.solve")
     check_wide(a, "lu_cpu")
-    a, b = broadcast_batches(a, b)
+    b, a = broadcast_batches(b, a)
     return _solve(a, b, left, False, name)
 
 
@@ -506,8 +519,8 @@ def _inv_arrays(a, name):
 
 
 _inv = op("linalg_inv_ex", _inv_arrays,
-    lambda g, _input, out, _name: -(adjoint(out[0]) @ g[0] @ adjoint(out[0])),
-    outputs=2, nondifferentiable=(1,), holomorphic=False, batch="leading")  # fmt: skip
+    lambda g, _input, out, _name: -(adjoint(out[0]) @ g @ adjoint(out[0])),
+    nondifferentiable=(1,), holomorphic=False, batch="leading")  # fmt: skip
 InvEx = return_type("linalg_inv_ex", "inverse", "info")
 
 

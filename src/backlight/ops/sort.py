@@ -9,13 +9,15 @@ import numpy as np
 from .. import dtypes
 from ..op import face, op, public, twin, write_out
 from ..tensor import dimension
+from .arrange import _flip
 from .cast import clone, to
+from .choose import masked_fill
 from .gather import _ungather
 from .join import cat
 from .logic import logical_xor
-from .pointwise import _logaddexp_arrays, exp
+from .pointwise import _logaddexp_arrays, exp, log
 from .reduce import Pair, _others, _others_arrays, _scalar_pick, picked
-from .shape import constant_pad, narrow, reshape
+from .shape import constant_pad, narrow
 
 # Scans
 
@@ -29,15 +31,23 @@ def reverse_cumsum(g, dim):
     return cumsum(g.flip(dim), dim).flip(dim)
 
 
+def _of_number(name):
+    """A scan of a 0-d tensor: the number itself."""
+    node = "".join(part.capitalize() for part in name.split("_")) + "Backward0"
+    return op(f"{name}_of_number", lambda x: x.copy(), lambda g, _input, _out: g, node=node)
+
+
 def _scan(name, primitive, doc):
+    of_number = _of_number(name)
+
     def function(input, dim, *, dtype=None, out=None):
         if dtype is None and input.array.dtype.kind in "biu":
             dtype = dtypes.int64
         if dtype is not None:
             input = to(input, dtype)
         d = dimension(dim, input.array.ndim)
-        result = primitive(input, d) if input.array.ndim else reshape(primitive(reshape(input, 1), 0), ())
-        return result if out is None else write_out(out, result, name)
+        result = primitive(input, d) if input.array.ndim else of_number(input)
+        return result if out is None else write_out(out, to(result, out.dtype), name)  # of any type, as PyTorch has it
 
     function.__name__, function.__doc__ = name, doc
     return face(function, name=name, inplace=True)
@@ -115,9 +125,9 @@ def sort(input, dim=-1, descending=False, stable=False, *, out=None):
     if input.dtype.is_complex:
         raise RuntimeError("Sort does not support complex dtypes on CPU")
     d = dimension(dim, input.array.ndim)
-    values, indices = _sort(input, d, bool(descending)) if input.array.ndim else _scalar_pick(input)
+    values, indices = _sort(input, d, bool(descending)) if input.array.ndim else _scalar_pick(input, "sort")
     if out is not None:
-        values, indices = write_out(out[0], values), write_out(out[1], indices)
+        values, indices = write_out(out, (values, indices), exact=True)
     return Pair["sort"](values, indices)
 
 
@@ -131,7 +141,7 @@ def argsort(input, dim=-1, descending=False, stable=False):
 def msort(input, *, out=None):
     """The tensor with its first dimension sorted in ascending order. Differentiable."""
     result = sort(input, 0).values
-    return result if out is None else write_out(out, result)
+    return result if out is None else write_out(out, result, exact=True)
 
 
 def _topk_arrays(x, k, dim, largest):
@@ -152,9 +162,9 @@ def topk(input, k, dim=-1, largest=True, sorted=True, *, out=None):
     n = input.array.shape[d] if input.array.ndim else 1
     if not 0 <= k <= n:
         raise RuntimeError("selected index k out of range")
-    values, indices = _topk(input, k, d, largest) if input.array.ndim else _scalar_pick(input)
+    values, indices = _topk(input, k, d, largest) if input.array.ndim else _scalar_pick(input, "topk")
     if out is not None:
-        values, indices = write_out(out[0], values), write_out(out[1], indices)
+        values, indices = write_out(out, (values, indices), exact=True)
     return Pair["topk"](values, indices)
 
 
@@ -178,9 +188,9 @@ def _running(name, better):
 
     def function(input, dim, *, out=None):
         d = dimension(dim, input.array.ndim)
-        values, indices = primitive(input, d) if input.array.ndim else _scalar_pick(input)
+        values, indices = primitive(input, d) if input.array.ndim else _scalar_pick(input, name)
         if out is not None:
-            values, indices = write_out(out[0], values), write_out(out[1], indices)
+            values, indices = write_out(out, (values, indices), exact=True)
         return Pair[name](values, indices)
 
     function.__doc__ = f"(values, indices) of the {name[3:]}imum so far, along `dim`. Differentiable in the values."
@@ -207,15 +217,35 @@ def _logcumsumexp_arrays(x, dim):
 
 
 _logcumsumexp = op("logcumsumexp", _logcumsumexp_arrays,
-    lambda g, input, out, dim: exp(input) * reverse_cumsum(g * exp(-out), dim), batch="leading")  # fmt: skip
+    lambda g, input, out, dim: logcumsumexp_gradient(g, input, out, dim), batch="leading")  # fmt: skip
+
+
+_logcumsumexp_of_number = _of_number("logcumsumexp")
+
+
+def logcumsumexp_gradient(g, input, out, dim):
+    """exp(input) * reverse_cumsum(g * exp(-out)), by logarithms, so that nothing overflows."""
+    if input.dtype in (np.dtype("c8"), np.dtype("c16"), dtypes.complex64, dtypes.complex128):
+        return _exp_of_sums(log(g) - out, input, dim)
+    return _exp_of_sums(log_or_lowest(g) - out, input, dim) - _exp_of_sums(log_or_lowest(-g) - out, input, dim)
+
+
+def _exp_of_sums(terms, input, dim):
+    return exp(_flip(_logcumsumexp(_flip(terms, (dim,)), dim), (dim,)) + input)
+
+
+@twin(lambda g: np.where(g > 0, np.log(np.where(g > 0, g, np.ones((), g.dtype))), np.finfo(g.dtype).min))
+def log_or_lowest(g):
+    """log(g), and the type's lowest number where g isn't positive."""
+    return masked_fill(log(masked_fill(g, g <= 0, 1)), g <= 0, dtypes.finfo(g.dtype).min)
 
 
 @public()
 def logcumsumexp(input, dim, *, out=None):
     """log(cumsum(exp(input))) along `dim`. Differentiable."""
     d = dimension(dim, input.array.ndim)
-    result = _logcumsumexp(input, d) if input.array.ndim and input.array.size else input * 1
-    return result if out is None else write_out(out, result)
+    result = _logcumsumexp(input, d) if input.array.ndim and input.array.size else _logcumsumexp_of_number(input)
+    return result if out is None else write_out(out, result, exact=True)
 
 
 @public()

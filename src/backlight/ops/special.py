@@ -7,8 +7,9 @@ from functools import lru_cache
 
 import numpy as np
 
-from ..op import binary, face, op, public, twin, unary, write_out
+from ..op import binary, face, inplace, op, public, twin, unary, write_out
 from ..tensor import Tensor
+from .check import not_implemented
 from .choose import masked_fill, where_one, where_zero
 from .pointwise import cos, exp, exp2, expm1, log, log1p, round, sigmoid
 
@@ -114,7 +115,7 @@ erfinv = unary("erfinv", _erfinv, lambda g, _input, out: g * (0.886226925452758 
 # The gamma function: Stirling's series from 10 on, reached by the recurrence; reflection for negative numbers
 
 BERNOULLI = (1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66, -691 / 2730, 7 / 6)
-START = 10
+START, MOST_BELOW = 10, 1000
 
 
 def _lgamma_large(x):
@@ -142,8 +143,33 @@ def _lgamma_of_one(x):
         return math.inf
 
 
+def zeta_arrays(s, q):
+    """The sum of (q + k)^-s over k >= 0, by Euler and Maclaurin (DLMF 25.11.28): first terms, then the rest at once.
+
+    NaN for s < 1, and for negative q unless s is an integer; infinite at the poles.
+    """
+    t = s.dtype if s.ndim else q.dtype
+    s, q = np.broadcast_arrays(s.astype(np.float64), q.astype(np.float64))
+    total, y = np.zeros(q.shape), q.copy()
+    enough = START + np.minimum(s, 50)  # the rest's series wants y to be as large as s
+    for _ in range(START + MOST_BELOW):
+        small = (y < enough) & (s > 1)
+        if not small.any():
+            break
+        total[small] += y[small] ** -s[small]
+        y[small] += 1
+    rest = y ** (1 - s) / (s - 1) + 0.5 * y**-s
+    term = s * y ** (-s - 1)
+    for k, b in enumerate(BERNOULLI, 1):
+        rest = rest + b / math.factorial(2 * k) * term
+        term = term * (s + 2 * k - 1) * (s + 2 * k) / (y * y)
+    below = (q < 0) & (s != np.rint(s))
+    result = np.where((s < 1) | np.isnan(q) | below, np.nan, np.where(s == 1, np.inf, total + rest))
+    return np.where((s > 1) & (q <= 0) & (q == np.rint(q)), np.inf, result).astype(t)
+
+
 def _polygamma_arrays(x, n):
-    """The n-th derivative of digamma: for n > 0 (-1)^(n+1) n! sum over k of (x + k)^-(n+1), by Euler and Maclaurin."""
+    """The n-th derivative of digamma: for n > 0 (-1)^(n+1) n! zeta(n + 1, x)."""
     z = x.astype(np.float64)
     if n == 0:
         reflected = z < 0.5
@@ -158,21 +184,13 @@ def _polygamma_arrays(x, n):
         total = np.where(reflected, total - np.pi / np.tan(np.pi * (z - np.rint(z))), total)
         total = np.where(z == 0, np.copysign(np.inf, -z), np.where((z < 0) & (z == np.rint(z)), np.nan, total))
     else:
-        s = n + 1.0
-        total = np.zeros_like(z)
-        for k in range(START):
-            total += (z + k) ** -s
-        y = z + START
-        total += y ** (1 - s) / (s - 1) + 0.5 * y**-s
-        term = s * y ** (-s - 1)
-        for k, b in enumerate(BERNOULLI, 1):
-            total += b / math.factorial(2 * k) * term
-            term = term * (s + 2 * k - 1) * (s + 2 * k) / (y * y)
-        total *= (-1) ** (n + 1) * math.factorial(n)
+        total = (-1) ** (n + 1) * math.factorial(n) * zeta_arrays(np.asarray(n + 1.0), z)
     return total.astype(x.dtype)
 
 
-_polygamma = op("polygamma", _polygamma_arrays, lambda g, input, _out, n: g * _polygamma(input, n + 1), promote="float", batch="elementwise")
+_polygamma = op(
+    "polygamma", _polygamma_arrays, lambda g, input, _out, n: g * _polygamma(input, n + 1), promote="float", batch="elementwise"
+)
 lgamma = unary("lgamma", _in_blocks(_lgamma_of_one, _lgamma_block), lambda g, input, _out: g * digamma(input),
                doc="The logarithm of |gamma(input)|. Differentiable.")  # fmt: skip
 digamma = unary("digamma", lambda x: _polygamma_arrays(x, 0), lambda g, input, _out: g * _polygamma(input, 1),
@@ -180,14 +198,16 @@ digamma = unary("digamma", lambda x: _polygamma_arrays(x, 0), lambda g, input, _
 
 
 @public(method=False)
-def polygamma(n, input):
+def polygamma(n, input, *, out=None):
     """The n-th derivative of digamma. Differentiable. RuntimeError for negative n."""
     if n < 0:
         raise RuntimeError("polygamma(n, x) does not support negative n.")
-    return digamma(input) if n == 0 else _polygamma(input, n)
+    result = digamma(input) if n == 0 else _polygamma(input, n)
+    return result if out is None else write_out(out, result)
 
 
 Tensor.polygamma = lambda self, n: polygamma(n, self)
+Tensor.polygamma_ = lambda self, n: inplace(lambda x: polygamma(n, x), self)
 
 # Small formulas
 
@@ -235,10 +255,16 @@ def _xlog1py_arrays(x, y):
     return np.where((x == 0) & ~np.isnan(y), x.dtype.type(0), x * np.log1p(np.where(x == 0, np.zeros((), y.dtype), y)))
 
 
+def _check_xlog1py(*inputs):
+    for x in inputs:
+        if isinstance(x, Tensor) and x.dtype.is_complex:
+            raise not_implemented("xlog1py_cpu", x)
+
+
 xlog1py = binary("xlog1py", _xlog1py_arrays,
     lambda g, input, other, _out: where_zero((input == 0) & (other <= -1), g * log1p(other)),
     lambda g, input, other, _out: g * (input / (other + 1)),
-    promote="float", public=False)  # fmt: skip
+    promote="float", public=False, node="SpecialXlog1PyBackward0", check=_check_xlog1py)  # fmt: skip
 for _name, _function in (
     ("erf", erf), ("erfc", erfc), ("erfinv", erfinv), ("gammaln", lgamma), ("digamma", digamma), ("psi", digamma),
     ("polygamma", polygamma), ("sinc", sinc), ("logit", logit), ("xlogy", xlogy), ("xlog1py", xlog1py), ("expit", sigmoid),

@@ -89,9 +89,9 @@ def stft(input, n_fft, hop_length=None, win_length=None, window=None, center=Tru
         frames = frames * _centred(window, width, n_fft, x)
     scale = n_fft**-0.5 if normalized else 1
     if frames.dtype.is_complex:
-        result = fft_c2c(frames, (2,), scale, True)
+        result = fft_c2c(frames, (-1,), scale, True)
     else:
-        result = fft_r2c(frames, (2,), scale, True if onesided is None else onesided)
+        result = fft_r2c(frames, (-1,), scale, True if onesided is None else onesided)
     result = transpose(result, 1, 2)
     if x.array.ndim == 1:
         result = squeeze(result, 0)
@@ -147,17 +147,19 @@ def istft(input, n_fft, hop_length=None, win_length=None, window=None, center=Tr
         fail("expected 0 < win_length <= n_fft")
     if window is not None and window.array.shape != (width,):
         fail("Invalid window shape. window has to be 1D and length of `win_length`")
-    if return_complex and one or (not return_complex and window is not None and window.dtype.is_complex):
+    if not return_complex and window is not None and window.dtype.is_complex:
+        raise RuntimeError("Complex windows are incompatible with return_complex=False")
+    if return_complex and one:
         raise RuntimeError("Cannot have onesided output if window or input is complex")
     x = input if ndim == 3 else unsqueeze(input, 0)
     window = _centred(window, width, n_fft, x)
     x = transpose(x, 1, 2)
     scale = n_fft**-0.5 if normalized else 1 / n_fft
     if return_complex:
-        frames = fft_c2c(x, (2,), scale, False)
+        frames = fft_c2c(x, (-1,), scale, False)
     else:
         x = x if one else narrow(x, 2, 0, n_fft // 2 + 1)
-        frames = fft_c2r(x, (2,), scale, n_fft)
+        frames = fft_c2r(x, (-1,), scale, n_fft)
     frames = frames * reshape(window, (1, 1, n_fft))
     count = frames.array.shape[1]
     whole = n_fft + hop * (count - 1)

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import numpy as np
 
-from .. import dtypes
 from ..op import op, public, write_out
 from ..tensor import Tensor, dimension
 from .arrange import diagonal
-from .cast import conj, to
-from .choose import clamp
+from .cast import conj
+from .choose import clamp, masked_fill
+from .gather import gather
 from .linalg import matmul
-from .pointwise import lerp, sqrt
-from .reduce import Pair, _scalar_pick, evenly, mean, picked, sum
-from .shape import flatten, movedim, reshape, squeeze, transpose, unsqueeze
+from .pointwise import ceil, floor, lerp, round, sqrt
+from .reduce import Pair, _scalar_pick, evenly, picked, sum
+from .shape import movedim, reshape, squeeze, transpose, unsqueeze
 from .sort import _order, sort
 
 _median = op("median_dim", lambda x, dim, keepdim: _median_arrays(x, dim, keepdim),
@@ -42,7 +42,7 @@ def median(input, dim=None, keepdim=False):
     if dim is None:
         return _median_all(input)
     if not input.array.ndim:
-        return Pair["median"](*_scalar_pick(input))
+        return Pair["median"](*_scalar_pick(input, "median_dim"))
     return Pair["median"](*_median(input, dimension(dim, input.array.ndim), keepdim))
 
 
@@ -67,13 +67,17 @@ def _picking(name, arrays, node):
 _nanmedian = _picking("nanmedian_dim", _nanmedian_arrays, "NanmedianBackward1")
 
 
+_nanmedian_all = op("nanmedian", lambda x: _nanmedian_arrays(x.reshape(-1), 0, False)[0],
+    lambda g, input, out: evenly(g, input, out, tuple(range(len(input.shape)))))  # fmt: skip
+
+
 @public()
 def nanmedian(input, dim=None, keepdim=False):
     """The lower median of the elements that aren't NaN, or (values, indices) along `dim`. Differentiable."""
     if dim is None:
-        return _nanmedian(flatten(input) if input.array.ndim != 1 else input, 0, False)[0]
+        return _nanmedian_all(input)
     if not input.array.ndim:
-        return Pair["nanmedian"](*_scalar_pick(input))
+        return Pair["nanmedian"](*_scalar_pick(input, "nanmedian_dim"))
     return Pair["nanmedian"](*_nanmedian(input, dimension(dim, input.array.ndim), keepdim))
 
 
@@ -97,7 +101,7 @@ _mode = _picking("mode", _mode_arrays, "ModeBackward0")
 def mode(input, dim=-1, keepdim=False):
     """(values, indices) of the most frequent element along `dim`. Differentiable in the values."""
     if not input.array.ndim:
-        return Pair["mode"](*_scalar_pick(input))
+        return Pair["mode"](*_scalar_pick(input, "mode"))
     return Pair["mode"](*_mode(input, dimension(dim, input.array.ndim), keepdim))
 
 
@@ -119,7 +123,7 @@ def kthvalue(input, k, dim=-1, keepdim=False):
     if not 1 <= k <= (input.array.shape[d] if input.array.ndim else 1):
         raise RuntimeError(f"kthvalue(): selected number k out of range for dimension {d}")
     if not input.array.ndim:
-        return Pair["kthvalue"](*_scalar_pick(input))
+        return Pair["kthvalue"](*_scalar_pick(input, "kthvalue"))
     return Pair["kthvalue"](*_kthvalue(input, k, d, keepdim))
 
 
@@ -147,19 +151,20 @@ def _quantile(name, input, q, dim, keepdim, interpolation, skip_nan):
     ordered = sort(reshape(input, -1) if flat or not x.ndim else movedim(input, d, 0), 0).values  # NaN comes last
     n = ordered.array.shape[0]
     nan = np.isnan(ordered.array)
-    last = (~nan).sum(0) - 1 if skip_nan else np.where(nan.any(0), 0, n - 1)
-    place = q.array.reshape(-1, *(1,) * (ordered.array.ndim - 1)) * np.maximum(last, 0).astype(x.dtype)
+    last = np.maximum((~nan).sum(0) - 1, 0) if skip_nan else np.full(nan.shape[1:], n - 1)
+    place = reshape(q, (-1,) + (1,) * (ordered.array.ndim - 1)) * Tensor._from(last.astype(x.dtype))
     if not skip_nan:  # a NaN anywhere makes the quantile NaN: take it from the end
-        place = np.where(nan.any(0), n - 1, place)
+        place = masked_fill(place, Tensor._from(np.broadcast_to(nan.any(0), place.array.shape)), n - 1)
     if interpolation in ("lower", "higher", "nearest"):
-        place = {"lower": np.floor, "higher": np.ceil, "nearest": np.rint}[interpolation](place)
-    low = np.floor(place).astype(np.int64)
-    result = ordered.gather(0, Tensor._from(low))
+        place = {"lower": floor, "higher": ceil, "nearest": round}[interpolation](place)
+    low = np.floor(place.array).astype(np.int64)
+    result = gather(ordered, 0, Tensor._from(low))
     if interpolation in ("linear", "midpoint"):
-        weight = np.full_like(place, 0.5) if interpolation == "midpoint" else (place - low).astype(x.dtype)
-        weight = weight.astype(x.dtype)
-        high = ordered.gather(0, Tensor._from(np.ceil(place).astype(np.int64)))
-        result = lerp(result, high, Tensor._from(weight))
+        weight = Tensor._from(np.full_like(place.array, 0.5))
+        if interpolation == "linear":
+            weight = place - Tensor._from(low.astype(x.dtype))
+        high = gather(ordered, 0, Tensor._from(np.ceil(place.array).astype(np.int64)))
+        result = lerp(result, high, weight)
     if keepdim:
         shape = (1,) * x.ndim if flat else None
         result = reshape(result, (-1, *shape)) if flat else unsqueeze(result, d + 1) if x.ndim else result
@@ -170,14 +175,14 @@ def _quantile(name, input, q, dim, keepdim, interpolation, skip_nan):
 def quantile(input, q, dim=None, keepdim=False, *, interpolation="linear", out=None):
     """The q-th quantiles (0 to 1) over `dim` (all elements if None). Differentiable in input."""
     result = _quantile("quantile", input, q, dim, keepdim, interpolation, False)
-    return result if out is None else write_out(out, result)
+    return result if out is None else write_out(out, result, exact=True)
 
 
 @public()
 def nanquantile(input, q, dim=None, keepdim=False, *, interpolation="linear", out=None):
     """The q-th quantiles of the elements that aren't NaN. Differentiable in input."""
     result = _quantile("nanquantile", input, q, dim, keepdim, interpolation, True)
-    return result if out is None else write_out(out, result)
+    return result if out is None else write_out(out, result, exact=True)
 
 
 @public()
@@ -193,7 +198,25 @@ def histc(input, bins=100, min=0, max=0, *, out=None):
         raise RuntimeError("max must be larger than min")
     counts = np.histogram(x, bins, (low, high))[0]
     result = Tensor._from(counts.astype(x.dtype))
-    return result if out is None else write_out(out, result)
+    return result if out is None else write_out(out, result, exact=True)
+
+
+def _check_weights(name, weights, x, kind):
+    """RuntimeError unless the weights fit the observations."""
+    if weights is None:
+        return
+    w, n = weights.array, x.array.shape[1]
+    if w.ndim > 1:
+        raise RuntimeError(f"cov(): expected {name} to have one or fewer dimensions but got {name} with {w.ndim} dimensions")
+    if (kind == "integral") != (weights.dtype.category < 2) or weights.dtype.is_complex:
+        raise RuntimeError(f"cov(): expected {name} to have {kind} dtype but got {name} with "
+                           f"{dtypes.scalar_type_name(weights.dtype)} dtype")  # fmt: skip
+    if w.size != n:
+        raise RuntimeError(
+            f"cov(): expected {name} to have the same numel as there are observations in the input but got {w.size} != {n}"
+        )
+    if w.size and w.min() < 0:
+        raise RuntimeError(f"cov(): {name} cannot be negative")
 
 
 @public()
@@ -204,28 +227,22 @@ def cov(input, *, correction=1, fweights=None, aweights=None):
             f"cov(): expected input to have two or fewer dimensions but got an input with {input.array.ndim} dimensions"
         )
     x = input if input.array.ndim == 2 else reshape(input, 1, -1)
+    _check_weights("fweights", fweights, x, "integral")
+    _check_weights("aweights", aweights, x, "floating point")
     weights = None
     for w in (fweights, aweights):
         if w is not None:
             w = w if w.array.ndim else reshape(w, 1)
             weights = w if weights is None else weights * w
-    n = x.array.shape[1]
-    if weights is None:
-        total, centred = n, x - mean(to(x, dtypes.get_default_dtype()) if x.dtype.category < 2 else x, 1, True)
-        left = centred
-        rest = total - correction
-    else:
-        t = weights.to(x.dtype.to_real() if x.dtype.category > 1 else dtypes.get_default_dtype())
-        total = sum(t)
-        centred = x - sum(x * t, 1, True) / total
-        left = centred * t
-        rest = total - correction if aweights is None or correction == 0 else (
-            total - correction * sum(t * aweights) / total)  # fmt: skip
-    if isinstance(rest, Tensor):
-        rest = clamp(rest, min=0)
-    else:
-        rest = rest if rest > 0 else 0
-    product = matmul(left, conj(transpose(centred, 0, 1)) if x.dtype.is_complex else transpose(centred, 0, 1))
+    total = x.array.shape[1] if weights is None else sum(weights)
+    rest = total - correction
+    if aweights is not None and correction:
+        rest = total - correction * (sum(weights * aweights) / total)
+    rest = clamp(rest, min=0) if isinstance(rest, Tensor) else max(rest, 0)
+    centred = x - (sum(x if weights is None else x * weights, 1, True) / total)
+    right = centred if weights is None else centred * weights
+    right = transpose(right, 0, 1)
+    product = matmul(centred, conj(right) if right.dtype.is_complex else right)
     return squeeze(product / rest)
 
 

@@ -23,7 +23,9 @@ def _max_unpool_arrays(x, indices, sizes):
     volume = math.prod(sizes)
     wrong = (indices < 0) | (indices >= volume)
     if wrong.any():
-        raise RuntimeError(f"Found an invalid max index: {indices[wrong][0]} (output volumes are of size {'x'.join(map(str, sizes))}")
+        raise RuntimeError(
+            f"Found an invalid max index: {indices[wrong][0]} (output volumes are of size {'x'.join(map(str, sizes))}"
+        )
     out = np.zeros((math.prod(lead), volume), x.dtype)
     np.put_along_axis(out, indices.reshape(len(out), -1), x.reshape(len(out), -1), 1)
     return out.reshape(*lead, *sizes)
@@ -54,7 +56,9 @@ def _unpooled_sizes(input, kernel, stride, padding, output_size):
     if len(sizes) == n + 2:
         sizes = sizes[2:]
     if len(sizes) != n:
-        raise ValueError(f"output_size should be a sequence containing {n} or {n + 2} elements, but it has a length of '{len(sizes)}'")
+        raise ValueError(
+            f"output_size should be a sequence containing {n} or {n + 2} elements, but it has a length of '{len(sizes)}'"
+        )
     for d, (size, middle, t) in enumerate(zip(sizes, default, stride)):
         if not middle - t < size < middle + t:
             raise ValueError(f'invalid output_size "{sizes}" (dim {d} must be between {middle - t} and {middle + t})')
@@ -161,7 +165,9 @@ def _fractional_face(n):
         elif _random_samples.array.ndim != 3:
             raise RuntimeError(f"Expect _random_samples to have 3 dimensions got {_random_samples.array.ndim}")
         elif _random_samples.array.shape[0] < planes[0] or _random_samples.array.shape[1:] != (planes[1], n):
-            raise RuntimeError(f"Expect _random_samples to have shape {[*planes, n]}, but got {list(_random_samples.array.shape)}")
+            raise RuntimeError(
+                f"Expect _random_samples to have shape {[*planes, n]}, but got {list(_random_samples.array.shape)}"
+            )
         values, indices = _fractional_pools[n](input, _random_samples[: planes[0]], kernel, sizes)
         return (values, indices) if return_indices else values
 
