@@ -23,12 +23,17 @@ HEADER = '"""{}\n\nWritten by scripts/stubs.py; don\'t edit."""\n\n'
 
 # What functions without an annotation return, where it isn't one tensor. Any: it depends on the arguments.
 RETURNS = {
-    **dict.fromkeys("aminmax cummax cummin kthvalue mode sort std_mean topk var_mean _amp".split(), "tuple[Tensor, Tensor]"),
     **dict.fromkeys(
-        "broadcast_tensors chunk split split_with_sizes tensor_split unbind meshgrid".split(), "tuple[Tensor, ...]"
+        "frexp histogram native_dropout aminmax cummax cummin kthvalue mode sort std_mean topk var_mean _amp".split(),
+        "tuple[Tensor, Tensor]",
     ),
     **dict.fromkeys(
-        "max min median nanmedian unique unique_consecutive nonzero where atleast_1d atleast_2d atleast_3d item tolist "
+        "hsplit vsplit dsplit gradient unravel_index unsafe_chunk unsafe_split unsafe_split_with_sizes split_copy "
+        "split_with_sizes_copy unbind_copy broadcast_tensors chunk split split_with_sizes tensor_split unbind meshgrid".split(),
+        "tuple[Tensor, ...]",
+    ),
+    **dict.fromkeys(
+        "histogramdd vmap multi_head_attention_forward fractional_max_pool3d max_pool1d_with_indices max min median nanmedian unique unique_consecutive nonzero where atleast_1d atleast_2d atleast_3d item tolist "
         "numpy size stride set_ type _format_tensor cartesian_prod __array__ __array_wrap__ __dlpack__ __dlpack_device__ "
         "__reduce_ex__ __iter__ __deepcopy__ __copy__ histc histogram max_pool1d max_pool2d max_pool3d "
         "fractional_max_pool2d adaptive_max_pool1d adaptive_max_pool2d adaptive_max_pool3d backward register_hook "
@@ -104,6 +109,8 @@ def signature(function, method=False) -> str:
                 keyword_only = True
             name = "self" if method and i == 0 else p.name
             words.append(name if p.default is p.empty else parameter(name, p.default))
+    if getattr(function, "takes_out", False):
+        words += ["out=None"] if keyword_only else ["*", "out=None"]
     if method and (not words or words[0] in ("*args", "*sizes", "*dims", "*shape")):
         words.insert(0, "self")
     return ", ".join(words)

@@ -51,6 +51,14 @@ def __len__(self) -> int:
     return len(self.array)
 
 
+def volatile(_self) -> bool:
+    """False: volatile was removed from PyTorch in version 0.4."""
+    import warnings
+
+    warnings.warn("volatile was removed (Variable.volatile is always False)", UserWarning, stacklevel=2)
+    return False
+
+
 def __contains__(self, item) -> bool:
     if not isinstance(item, (Tensor, int, float, complex)):
         raise RuntimeError(f"Tensor.__contains__ only supports Tensor or scalar, but you passed in a {type(item)}.")
@@ -114,7 +122,7 @@ def _regular_strides(array, strides):
     return strides
 
 
-for _name, _getter in (("shape", shape), ("ndim", dim), ("dtype", dtype)):
+for _name, _getter in (("shape", shape), ("ndim", dim), ("dtype", dtype), ("volatile", volatile)):
     setattr(Tensor, _name, property(_getter))
 Tensor.ndimension, Tensor.nelement = dim, numel
 for _function in (

@@ -11,7 +11,7 @@ from . import dtypes, views
 from .dtypes import Size
 from .engine import AccumulateGrad, modes
 from .op import REGISTRY, public, twin, write_out
-from .tensor import Tensor, as_subclass
+from .tensor import InferenceTensor, Tensor, as_subclass
 
 
 def _finish(array, dtype=None, device=None, requires_grad=False, out=None, layout=None, pin_memory=False):
@@ -30,7 +30,7 @@ def _finish(array, dtype=None, device=None, requires_grad=False, out=None, layou
         return write_out(out, Tensor._from(array))
     result = Tensor._from(array)
     if modes.inference:
-        result.version = views.InferenceVersion()
+        result.version, result.__class__ = views.InferenceVersion(), InferenceTensor
     if requires_grad:
         result.requires_grad_()
     return result
@@ -608,7 +608,7 @@ Tensor.zero_.__doc__ = "Writes zeros into all elements."
 def _resize_(self, *size, memory_format=None):
     """Changes this tensor's shape, keeping the elements in memory order; new ones are undefined. Not differentiable."""
     del memory_format
-    if self.requires_grad:
+    if self.requires_grad and modes.grad:
         raise RuntimeError("cannot resize variables that require grad")
     shape = _shape("resize_", size)
     flat = self.array.reshape(-1)
@@ -616,6 +616,7 @@ def _resize_(self, *size, memory_format=None):
     grown = np.zeros(count, self.array.dtype)
     grown[: min(count, flat.size)] = flat[:count]
     self.array = (flat[:count] if count <= flat.size else grown).reshape(shape)
+    views.bump(self)
     return self
 
 
@@ -633,7 +634,9 @@ Tensor.resize_as = lambda self, tensor: self.reshape(tensor.array.shape)
 
 
 def _set_(self, source=None):
-    """Makes this tensor share the other's memory."""
+    """Makes this tensor share the other's memory. What was recorded with the old memory no longer leads to it."""
+    if type(self.node) is AccumulateGrad:
+        self.node = AccumulateGrad(self)
     self.array = np.empty(0, self.array.dtype) if source is None else source.array
     views.bump(self)
     return self
@@ -787,16 +790,41 @@ def _storage_offset(self):
 Tensor.storage_offset = _storage_offset
 
 
+def _storage(self):
+    """The memory behind this tensor, as elements of its type."""
+    from .storage import TypedStorage
+
+    return TypedStorage(self.array)
+
+
+def _untyped_storage(self):
+    """The memory behind this tensor, as bytes."""
+    from .storage import UntypedStorage
+
+    return UntypedStorage(self.array)
+
+
+Tensor.storage, Tensor.untyped_storage = _storage, _untyped_storage
+
+
 def _format_tensor(self, *, tensor_contents=None):
     from .printing import tensor_repr
 
-    node = views.current_node(self)
-    name = None
-    if node is not None and type(node) is not AccumulateGrad:
-        name = type(self.grad_fn).__name__
+    name = tangent = None
+    try:
+        node = views.current_node(self)
+        if node is not None and type(node) is not AccumulateGrad:
+            name = type(self.grad_fn).__name__
+    except RuntimeError:  # a view of what was written since, which autograd can't follow
+        node, name = None, "Invalid"
+    if modes.levels:
+        from .forward import forward_levels, tangent_of
+
+        tangents = [tangent_of(self, level) for level in forward_levels()]
+        tangent = next((repr(t) for t in tangents if t is not None), None)
     return tensor_repr(self.array, self.dtype.name, default_dtype_name=dtypes.get_default_dtype().name,
                        requires_grad=node is not None and name is None, grad_fn_name=name,
-                       tensor_contents=tensor_contents)  # fmt: skip
+                       tensor_contents=tensor_contents, tangent=tangent)  # fmt: skip
 
 
 Tensor.__repr__ = _format_tensor

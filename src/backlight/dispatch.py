@@ -12,7 +12,7 @@ from .engine import Port
 from .errors import INFERENCE_SAVED
 from .inplace import write_out
 from .state import clock, modes, state
-from .tensor import PLAIN, Tensor, as_subclass
+from .tensor import PLAIN, InferenceTensor, Tensor, as_subclass
 
 
 def saved_output(node, array, number=0):
@@ -20,7 +20,8 @@ def saved_output(node, array, number=0):
     if isinstance(array, tuple):
         return tuple(saved_output(node, a, i) for i, a in enumerate(array))
     tensor = Tensor._from(array)
-    tensor.node = node
+    if array.dtype.kind not in "biu":
+        tensor.node = node if node.outputs == 1 else Port(node, number)
     if modes.levels and getattr(node, "extra", None):
         tensor.__dict__.update((("tangents", t) for i, t in node.extra.get("tangents", {}).items() if i == number))
     if node.output_version is None:
@@ -58,7 +59,7 @@ def slow(op, inputs, parameters, out=None):
             return op.function(a, constant(op, b, a.array.dtype), *parameters)
         if type(a) in (float, int) and _is_wide(b):
             return op.function(constant(op, a, b.array.dtype), b, *parameters)
-    special = [type(v) for v in inputs if isinstance(v, Tensor) and type(v) not in PLAIN]
+    special = [type(v) for v in inputs if isinstance(v, Tensor) and type(v) not in PLAIN and type(v) is not InferenceTensor]
     for kind in special:
         if "__torch_function__" in vars(kind):
             return kind.__torch_function__(op.function, tuple({type(v) for v in inputs}), (*inputs, *parameters), {})  # pyright: ignore[reportAttributeAccessIssue]
@@ -142,7 +143,7 @@ def attach(op, results, inputs, arrays, parameters):
     outputs = [np.asarray(r) for r in results] if several else [np.asarray(results)]
     differentiable = [outputs[i].dtype.kind not in "biu" and i not in op.nondifferentiable for i in range(len(outputs))]
     edges = [None] * len(inputs)
-    if modes.grad and any(differentiable):
+    if modes.grad and any(differentiable) and not (op.view and type(inputs[0].version) is views.InferenceVersion):
         for i, value in enumerate(inputs):
             wanted = op.joint is not None or op.formulas[i] is not None
             if wanted and isinstance(value, Tensor):
@@ -180,7 +181,7 @@ def attach(op, results, inputs, arrays, parameters):
     for i, array in enumerate(outputs):
         tensor = Tensor._from(array)
         if modes.inference:
-            tensor.version = views.InferenceVersion()
+            tensor.version, tensor.__class__ = views.InferenceVersion(), InferenceTensor
         if node is not None and differentiable[i]:
             tensor.node = node if op.outputs == 1 else Port(node, i)
         if op.view:

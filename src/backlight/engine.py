@@ -14,6 +14,7 @@ import sys
 import threading
 import weakref
 from bisect import bisect_left
+from itertools import count
 from operator import attrgetter
 from typing import Any
 
@@ -21,6 +22,7 @@ import numpy as np
 
 from . import dtypes
 from .hooks import hooks_of, register, run_post_hooks, run_pre_hooks, run_tensor_hooks
+from .order import ready_queue_order
 from .state import clock, lock, modes, set_grad_mode, set_levels, set_recorder, state  # noqa: F401  (set_recorder belongs to its face)
 from .versions import version_of
 
@@ -74,6 +76,9 @@ class Node:
     def _sequence_nr(self) -> int:
         return self.seq
 
+    def _set_sequence_nr(self, number) -> None:
+        self.seq = number
+
     def register_hook(self, hook):
         """Calls `hook(grad_inputs, grad_outputs)` after this node ran; it may return new grad_inputs."""
         return register(hooks_of(self).post, hook)
@@ -93,7 +98,7 @@ class Node:
     def __call__(self, *grads):
         """Runs this one step by hand: gradients of its outputs in, gradients of its inputs out."""
         if len(grads) != self.outputs:
-            raise RuntimeError(f"expected {self.outputs} arguments, got {len(grads)} instead")
+            raise TypeError(f"expected {self.outputs} arguments, got {len(grads)} instead")
         out = self.record(grads[0] if self.outputs == 1 else list(grads), self.edges, True)
         return out[0] if len(out) == 1 else tuple(out)
 
@@ -193,7 +198,7 @@ def unbroadcast(node, grads):
     for g, target in zip(grads, node.shapes, strict=True):
         if g is not None and target is not None:
             shape, array_type = target
-            if type(g) is not Tensor:
+            if not isinstance(g, Tensor):
                 g = sum_to(np.asarray(g), shape)
                 if g.dtype != array_type:
                     g = cast(g, array_type)
@@ -258,53 +263,6 @@ def _minus_seq(node):
     return -node.seq
 
 
-def ready_queue_order(start, nodes):
-    """The order of PyTorch's ready queue, a binary heap whose ties (several leaves ready at once) fall as the
-    C++ library's heap lets them fall. The sorted order is the same but for three or more tied leaves."""
-    waiting = dict.fromkeys(nodes, 0)
-    for node in nodes:
-        for parent in node.edges:
-            if parent is not None:
-                waiting[parent] = waiting.get(parent, 0) + 1
-    heap, order = [], []
-
-    def sift_up(i, node):
-        while i and heap[(i - 1) // 2].seq < node.seq:
-            heap[i] = heap[(i - 1) // 2]
-            i = (i - 1) // 2
-        heap[i] = node
-
-    def push(node):
-        heap.append(node)
-        sift_up(len(heap) - 1, node)
-
-    def pop():
-        top, node = heap[0], heap.pop()
-        if heap:
-            hole, child = 0, 2
-            while child < len(heap):
-                if heap[child].seq < heap[child - 1].seq:
-                    child -= 1
-                heap[hole] = heap[child]
-                hole, child = child, 2 * child + 2
-            if child == len(heap):
-                heap[hole] = heap[child - 1]
-                hole = child - 1
-            sift_up(hole, node)
-        return top
-
-    push(start)
-    while heap:
-        node = pop()
-        order.append(node)
-        for parent in node.edges:
-            if parent is not None:
-                waiting[parent] -= 1
-                if not waiting[parent]:
-                    push(parent)
-    return order[1:]
-
-
 def sweep(roots, gradients, keep=False, create_graph=False, targets=None, capture=False):
     """Runs backward from `roots` (nodes or ports) with their gradients, arrays (tensors with create_graph or in transforms).
 
@@ -332,7 +290,8 @@ def sweep(roots, gradients, keep=False, create_graph=False, targets=None, captur
     summed = set()  # nodes whose buffer the sweep itself made, so it may be added to in place
     was_enabled = modes.grad
     set_grad_mode(create_graph)
-    _sweeps.running.append((next(clock), buffers, targets))
+    this = Sweep(buffers, steps, targets, keep, capture)
+    _sweeps.running.append(this)
     if recorder is not None:
         recorder.sweep(True)
     try:
@@ -372,6 +331,8 @@ def sweep(roots, gradients, keep=False, create_graph=False, targets=None, captur
         del _sweeps.running[depth:]
         if recorder is not None:
             recorder.sweep(False)
+    for callback in this.callbacks:  # grows while it is walked, if callbacks queue others
+        callback()
     return captured
 
 
@@ -408,7 +369,24 @@ def _careful_step(node, g, edges, keep, tensors, buffers, targets, capture, capt
     return grads
 
 
-_sweeps = threading.local()  # .running: the (number, buffers) of this thread's sweeps, the innermost last
+class Sweep:
+    """A running sweep, for hooks and checkpoints that ask about it."""
+
+    __slots__ = ("buffers", "callbacks", "capture", "keep", "number", "steps", "targets")
+    numbers = count()
+
+    def __init__(self, buffers, steps, targets, keep, capture):
+        self.number, self.callbacks = next(self.numbers), []
+        self.buffers, self.steps, self.targets, self.keep, self.capture = buffers, steps, targets, keep, capture
+
+
+_sweeps = threading.local()  # .running: the sweeps of this thread, the innermost last
+
+
+def current_sweep() -> Sweep | None:
+    """This thread's innermost sweep, None outside of backward."""
+    running = _sweeps.__dict__.get("running")
+    return running[-1] if running else None
 
 
 def _in_thread(function, *args):
@@ -432,24 +410,6 @@ def _in_thread(function, *args):
     if "error" in outcome:
         raise outcome["error"]
     return outcome["result"]
-
-
-def current_sweep() -> int:
-    """A number that identifies the sweep in which a hook was called."""
-    return _sweeps.running[-1][0]
-
-
-def running_sweep(restricted=False):
-    """The number of this thread's innermost sweep, None outside; or whether it is restricted to some inputs."""
-    running = _sweeps.__dict__.get("running")
-    if restricted:
-        return bool(running) and running[-1][2] is not None
-    return running[-1][0] if running else None
-
-
-def reachable(node) -> bool:
-    """Whether the running sweep has still to run this node."""
-    return node in _sweeps.running[-1][1]
 
 
 def _deposit(port, g, buffers):

@@ -76,6 +76,11 @@ def modified(node, position, tensor) -> RuntimeError:
     if version.stamp == float("inf"):
         return RuntimeError(INFERENCE_SAVED)
     expected = version.count_at(node.seq)
+    if version.count == expected and getattr(version, "at", 0) > node.seq:
+        return RuntimeError(
+            "Trying to use a saved tensor that has been detached in-place, i.e. with .detach_().This is not supported, please use "
+            "out-of-place `.detach()` instead"
+        )
     producer = tensor.node if tensor.node is not None and node.edges[position] is not None else node.edges[position]
     return modified_text(node, tensor.array, producer, version.count, expected)
 

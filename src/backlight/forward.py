@@ -55,7 +55,7 @@ class below:
 
 def forward_levels():
     """The levels of forward mode that run in this thread, outermost first."""
-    return [level for level in modes.levels if level.kind == "forward"]
+    return [level for level in modes.levels if level.kind == "forward"] if modes.forward_grad else []
 
 
 def tangent_of(tensor, level):
@@ -140,14 +140,28 @@ def propagate(op, outputs, inputs, parameters):
                 set_tangent(output, level, tangent)
 
 
+def forbid_out(out, result, name) -> None:
+    """NotImplementedError for `out=` where a tangent would get lost."""
+    for level in forward_levels():
+        if tangent_of(out, level) is not None or tangent_of(result, level) is not None:
+            raise NotImplementedError(f"Trying to use forward AD with {name}_out that does not support it because it is an out= function")
+
+
 def _tangents(op, outputs, inputs, parameters, tangents):
     if op.view:
         found = op.function(in_layout_of(inputs[0], tangents[0]), *parameters)
         return list(found) if isinstance(found, tuple) else [found]
     is_complex = any(x.array.dtype.kind == "c" for x in [*outputs, *inputs] if isinstance(x, Tensor))
-    if op.batch == "elementwise" and op.joint is None and (op.holomorphic or not is_complex):
-        return [_elementwise(op, outputs[0], inputs, parameters, tangents)]
-    return _transposed(op, outputs, inputs, parameters, tangents, is_complex and op.holomorphic)
+    try:
+        if op.batch == "elementwise" and op.joint is None and (op.holomorphic or not is_complex):
+            return [_elementwise(op, outputs[0], inputs, parameters, tangents)]
+        return _transposed(op, outputs, inputs, parameters, tangents, is_complex and op.holomorphic)
+    except NotImplementedError:
+        raise NotImplementedError(
+            f"Trying to use forward AD with {op.name} that does not support it because it has not been implemented yet.\nPlease file an "
+            "issue to PyTorch at https://github.com/pytorch/pytorch/issues/new?template=feature-request.yml so that we can prioritize its "
+            "implementation or submit a PR adding the implementation to derivatives.yaml"
+        ) from None
 
 
 def _arguments(formula, inputs, output, parameters):

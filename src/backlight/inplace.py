@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 
 import numpy as np
@@ -23,6 +24,10 @@ def write_out(out, result, name=None, exact=False):
         return type(result)([write_out(o, r, name, exact) for o, r in zip(out, result)])
     if not isinstance(out, Tensor):
         raise TypeError(f"argument 'out' must be Tensor, not {type(out).__name__}")
+    if modes.levels:
+        from .forward import forbid_out
+
+        forbid_out(out, result, name)
     if modes.grad and (result.node is not None or out.node is not None):
         name = name or sys._getframe(1).f_code.co_name
         raise RuntimeError(
@@ -31,6 +36,8 @@ def write_out(out, result, name=None, exact=False):
         )
     if result.dtype is not out.dtype:
         _check_out_type(result.dtype, out.dtype, exact, name)
+    if modes.before_write is not None:
+        modes.before_write(out)
     if out.array.shape == result.array.shape:
         _check_overlap(out.array)
         out.array[...] = result.array
@@ -65,6 +72,9 @@ def _check_out_type(found, wanted, exact, name):
 def _check_overlap(array):
     """RuntimeError for a tensor that shows one element in several places, as expand makes it."""
     strided = 0 in array.strides and array.size and any(n > 1 and s == 0 for n, s in zip(array.shape, array.strides))
+    if not strided and not array.flags.writeable:
+        with contextlib.suppress(ValueError):
+            array.flags.writeable = True  # one element of an expanded tensor, which NumPy made read-only as a whole
     if strided or not array.flags.writeable:
         raise RuntimeError(
             "unsupported operation: more than one element of the written-to tensor refers to a single memory location. "
@@ -94,6 +104,7 @@ def with_out(function, name, exact=False):
 
     with_out.__name__ = with_out.__qualname__ = name
     with_out.__doc__, with_out.__module__, with_out.__wrapped__ = function.__doc__, function.__module__, function
+    with_out.takes_out = True  # for the type stubs
     return with_out
 
 
@@ -128,6 +139,8 @@ def inplace(function, tensor, args=(), kwargs=None):
         names = dtypes.scalar_type_name(result.dtype), dtypes.scalar_type_name(tensor.dtype)
         raise RuntimeError(f"result type {names[0]} can't be cast to the desired output type {names[1]}")
     _check_overlap(array)
+    if modes.before_write is not None:
+        modes.before_write(tensor)
     node = result.node if type(result.node) is not AccumulateGrad else None
     if sys.getrefcount(stand_in) > 2:  # some node saved it: it keeps the old contents
         stand_in.array = array.copy()
@@ -135,6 +148,8 @@ def inplace(function, tensor, args=(), kwargs=None):
         array[...] = result.array
     if node is not None and hasattr(type(node), "saves_output"):
         node.saved = tuple(array if s is result.array else s for s in node.saved)
+        if modes.saved_hooks:
+            node.saved[-1].moved(result.array, array)
     views.rebase(tensor, node)
     if modes.levels:
         from .forward import write_tangents

@@ -188,13 +188,14 @@ def tensor_repr(
     grad_fn_name: str | None = None,
     prefix: str = "tensor(",
     tensor_contents: str | None = None,
+    tangent: str | None = None,
 ) -> str:
     """The whole text of a tensor: `prefix`, elements, and what is out of the ordinary about it.
 
     The dtype is named unless it is the default one, its complex twin, int64 or bool; an empty tensor names every dtype
     but the default one, and its size unless it is one-dimensional. Without edge items the size of every other tensor
     is named. `grad_fn_name` stands for `requires_grad`.
-    `tensor_contents` replaces the text of the elements.
+    `tensor_contents` replaces the text of the elements. `tangent`: the text of a dual tensor's tangent.
 
     >>> tensor_repr(np.array([1.0, 2.0]), "float64", grad_fn_name="MulBackward0")
     'tensor([1., 2.], dtype=torch.float64, grad_fn=<MulBackward0>)'
@@ -213,6 +214,8 @@ def tensor_repr(
         suffixes.append(f"grad_fn=<{grad_fn_name}>")
     elif requires_grad:
         suffixes.append("requires_grad=True")
+    if tangent is not None:
+        suffixes.append(f"tangent={tangent}")
 
     text = prefix + (format_array(array, indent) if tensor_contents is None else tensor_contents)
     column = len(text) - text.rfind("\n") + 1  # two more than there are: PyTorch counts the same way

@@ -42,6 +42,11 @@ class Packed:
         self.own = own  # whether it is an output of the node that saved it
         self.edge = None if own else current_node(tensor)
 
+    def moved(self, before, after) -> None:
+        """The output that was packed as it is was written into another array."""
+        if self.same and self.packed is before:
+            self.packed = after
+
     def unpack(self, node=None):
         """The tensor, with the place in the graph that the saved one had."""
         packed = self.packed
@@ -124,7 +129,7 @@ class SavedTensor:
 
     def __init__(self, node=None, place=None):
         if node is None:
-            raise TypeError("torch._C._autograd.SavedTensor: No constructor defined!")
+            raise RuntimeError("Trying to create a SavedTensor object from Python is forbidden. This feature is only for the engine's own use.")
         self.node, self.place = node, place
 
     def _value(self):
@@ -143,7 +148,7 @@ class SavedTensor:
         value = self._value()
         return value.packed if type(value) is Packed else value
 
-    def register_hooks(self, pack_hook, unpack_hook):
+    def register_hooks(self, pack_hook=None, unpack_hook=None):
         """Packs the saved tensor with `pack_hook` now; `unpack_hook` makes it a tensor again when backward needs it."""
         if not callable(pack_hook) or not callable(unpack_hook):
             raise TypeError(

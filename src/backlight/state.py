@@ -30,6 +30,8 @@ class _ThreadModes(threading.local):
     saved_hooks = ()  # (pack, unpack) pairs, the innermost last
     before_write = None  # called with a tensor about to be written in place
     hooks_disabled = None  # why saved_tensors_hooks are forbidden, or None
+    forward_grad = True  # whether tangents are propagated
+    multithreading = True  # what set_multithreading_enabled said
     recordings = 0  # the func.grad and func.vjp that run
     levels = ()  # the function transforms (forward mode, vmap) that run, outermost first
 

@@ -10,7 +10,7 @@ import warnings
 import weakref
 from typing import TYPE_CHECKING, Any
 
-from . import dtypes, engine, hooks, views
+from . import dtypes, engine, hooks, versions, views
 from .engine import AccumulateGrad, Port
 from .state import modes
 
@@ -71,6 +71,10 @@ class Tensor:
         if not isinstance(value, bool):
             raise RuntimeError("requires_grad must be a bool")
         self.requires_grad_(value)
+
+    @requires_grad.deleter
+    def requires_grad(self):
+        raise RuntimeError("requires_grad must be a bool")
 
     def requires_grad_(self, requires_grad=True):
         """Starts (or stops) recording operations on this leaf. RuntimeError for tensors that aren't floating point."""
@@ -179,6 +183,8 @@ class Tensor:
                 "detach_() cannot be called on these gradients. To fix this error, please refer to the "
                 "Optimizer.zero_grad() function in torch/optim/optimizer.py as the solution."
             )
+        if self.node is not None and type(self.node) is not AccumulateGrad:
+            self.version = versions.Detached(views.version_of(self))
         self.node = None
         return self
 
@@ -311,6 +317,14 @@ def as_subclass(tensor, cls):
     result.array, result.node, result.version, result.base = tensor.array, tensor.node, tensor.version, tensor.base
     return result
 
+
+class InferenceTensor(Tensor):
+    """A tensor made in inference mode. A type of its own, so that the fast path, which could save it, doesn't take it."""
+
+    __slots__ = ()
+
+
+InferenceTensor.__name__ = InferenceTensor.__qualname__ = "Tensor"
 
 engine.Tensor = Tensor
 PLAIN = frozenset((Tensor, Parameter))  # the types without __torch_function__

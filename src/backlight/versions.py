@@ -8,12 +8,11 @@ from .state import clock
 class Version:
     """Counts the in-place writes to one piece of memory and remembers when the latest ones happened."""
 
-    __slots__ = ("count", "rebases", "stamp", "writes")
+    __slots__ = ("count", "stamp", "writes")
     REMEMBERED = 64
 
     def __init__(self):
         self.count = 0
-        self.rebases = 0  # writes that changed the root's node
         self.stamp = 0  # the clock at the last write
         self.writes: list[list[int]] = []  # [first tick, last tick, count] of runs of writes without nodes between
 
@@ -47,6 +46,23 @@ class InferenceVersion(Version):
 
     def tick(self) -> None:
         """Writes to inference tensors aren't counted."""
+
+
+class Detached(Version):
+    """The version of a tensor that `detach_` took out of its graph: nodes that saved it before find it changed.
+
+    The writes are those of the version that it had, which its views still share."""
+
+    __slots__ = ("at", "shared")
+    count = property(lambda self: self.shared.count)  # pyright: ignore
+    writes = property(lambda self: self.shared.writes)  # pyright: ignore
+    stamp = property(lambda self: max(self.at, self.shared.stamp))  # pyright: ignore
+
+    def __init__(self, shared):
+        self.shared, self.at = shared, next(clock)
+
+    def tick(self) -> None:
+        self.shared.tick()
 
 
 def version_of(tensor) -> Version:

@@ -17,14 +17,14 @@ from .versions import InferenceVersion, Version, bump, version_of  # noqa: F401 
 
 
 class View:
-    """What makes a tensor a view: its root, how far the root's graph had changed, where it was made."""
+    """What makes a tensor a view: its root, how often that had been written when the view's node was made, where it was made."""
 
-    __slots__ = ("made", "rebases", "root")
+    __slots__ = ("count", "made", "root")
 
     def __init__(self, root, made):
         self.root = root
         self.made = made  # "", "no_grad", "multiple outputs" or "custom function": decides what in-place may do
-        self.rebases = root.version.rebases
+        self.count = root.version.count
 
 
 def view_of(result, source, made="") -> None:
@@ -34,6 +34,7 @@ def view_of(result, source, made="") -> None:
     if source.base is not None and source.base.made and not made:
         made = source.base.made
     if type(root.version) is InferenceVersion:
+        result.__class__ = type(source)
         return  # inference tensors have no views that autograd would have to follow
     if modes.inference and source.node is not None:  # inside, a view of a tensor from outside keeps its requires_grad
         result.node = AccumulateGrad(result)
@@ -43,12 +44,12 @@ def view_of(result, source, made="") -> None:
 def current_node(tensor):
     """The tensor's node; a view whose root was rebased since gets a new one first."""
     view = tensor.base
-    if view is None or view.rebases == view.root.version.rebases:
+    if view is None or view.count == view.root.version.count:
         return tensor.node
     if view.root.node is not None:
         if view.made and not modes.inference:
             raise ambiguous(view, tensor.node, "its base or another view of its base has been modified inplace")
-        view.rebases = view.root.version.rebases
+        view.count = view.root.version.count
         from .ops.shape import as_strided_node
 
         before, tensor.node = tensor.node, as_strided_node(view.root, tensor)
@@ -122,7 +123,6 @@ def rebase(tensor, node) -> None:
             root = view.root
             before, root.node = root.node, CopySlices(root, tensor, node)
             _move_retain_grad(root, before, root.node)
-        version.rebases += 1
         current_node(tensor)
     if state.recorder is not None:
         state.recorder.written(tensor)

@@ -5,16 +5,23 @@ from ..tensor import Tensor
 from . import graph
 from .backward import backward, grad
 from .function import Function, NestedIOFunction
-from .modes import enable_grad, inference_mode, no_grad, set_grad_enabled, set_multithreading_enabled
+from .modes import (
+    enable_grad,
+    inference_mode,
+    is_multithreading_enabled,
+    no_grad,
+    set_grad_enabled,
+    set_multithreading_enabled,
+)
 from .variable import Variable
 
 __all__ = [
     "AccumulateGrad", "Function", "NestedIOFunction", "Node", "Tensor", "Variable", "backward", "enable_grad", "grad", "graph",
-    "inference_mode", "no_grad", "set_grad_enabled", "set_multithreading_enabled",
+    "inference_mode", "is_multithreading_enabled", "no_grad", "set_grad_enabled", "set_multithreading_enabled",
 ]  # fmt: skip
 
 
-_LAZY = ("anomaly_mode", "forward_ad", "functional", "profiler", "profiler_util")
+_LAZY = ("anomaly_mode", "forward_ad", "functional", "profiler", "profiler_util", "_functions")
 _LAZY_NAMES = {
     "_profiler_enabled": "profiler", "kineto_available": "profiler", "detect_anomaly": "anomaly_mode", "set_detect_anomaly": "anomaly_mode", "gradcheck": "gradcheck", "gradgradcheck": "gradcheck",
 }  # fmt: skip
@@ -26,6 +33,14 @@ def __getattr__(name):
     if name in _LAZY_NAMES:  # also binds gradcheck, the function, over the module of that name, as in PyTorch
         value = globals()[name] = getattr(importlib.import_module(f"{__name__}.{_LAZY_NAMES[name]}"), name)
         return value
+    if name == "grad_mode":
+        return importlib.import_module(f"{__name__}.modes")
+    if name == "torch":
+        return importlib.import_module(__package__.rpartition(".")[0])
+    if name == "SavedTensor":
+        from ..saved import SavedTensor
+
+        return SavedTensor
     if name in _LAZY:
         return importlib.import_module(f"{__name__}.{name}")
     raise AttributeError(f"module 'backlight.autograd' has no attribute '{name}'")

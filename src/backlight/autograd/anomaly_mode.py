@@ -14,6 +14,7 @@ RuntimeError: Function 'SqrtBackward0' returned nan values in its 0th output.
 
 from __future__ import annotations
 
+import sys
 import traceback
 import warnings
 
@@ -71,36 +72,25 @@ def _raise_for_nan(node, grads) -> None:
             raise RuntimeError(f"Function '{name}' returned nan values in its {i}th output.")
 
 
+def _warn(text) -> None:
+    """A warning that is printed where warnings are errors: the error that it explains must come through."""
+    try:
+        warnings.warn(text, UserWarning, stacklevel=7)
+    except UserWarning as warning:
+        print(f"UserWarning: {warning}", file=sys.stderr)
+
+
 def _warn_where(node) -> None:
     stack = node.metadata.get(TRACEBACK)
+    missing = "No forward pass information available. Enable detect anomaly during forward pass for more information."
     if stack is None:
-        text = (f"Error detected in {node.name()}. No forward pass information available. Enable detect anomaly during forward pass "
-                "for more information.")  # fmt: skip
-        warnings.warn(text, UserWarning, stacklevel=6)
+        _warn(f"Error detected in {node.name()}. {missing}")
         return
-    warnings.warn(
-        f"Error detected in {node.name()}. Traceback of forward call that caused the error:\n{''.join(stack)}",
-        UserWarning,
-        stacklevel=6,
-    )
-    parent = node.metadata.get(PARENT)
-    while parent is not None:
-        stack = parent.metadata.get(TRACEBACK)
-        if stack is None:
-            warnings.warn(
-                f"\n\nPrevious calculation was induced by {parent.name()}. No forward pass information available. Enable detect anomaly "
-                "during forward pass for more information.",
-                UserWarning,
-                stacklevel=6,
-            )
-        else:
-            warnings.warn(
-                f"\n\nPrevious calculation was induced by {parent.name()}. Traceback of forward call that induced the previous calculation:\n"
-                f"{''.join(stack)}",
-                UserWarning,
-                stacklevel=6,
-            )
-        parent = parent.metadata.get(PARENT)
+    _warn(f"Error detected in {node.name()}. Traceback of forward call that caused the error:\n{''.join(stack)}")
+    while (node := node.metadata.get(PARENT)) is not None:
+        stack = node.metadata.get(TRACEBACK)
+        found = f"Traceback of forward call that induced the previous calculation:\n{''.join(stack)}" if stack else missing
+        _warn(f"\n\nPrevious calculation was induced by {node.name()}. {found}")
 
 
 class set_detect_anomaly:

@@ -33,6 +33,21 @@ def _implicit_gradient(tensor):
     return gradient
 
 
+def _check_gradient(i, g, like):
+    """RuntimeError unless the gradient has the shape, and is real or complex, as the output's array."""
+    if g.array.shape != like.shape:
+        raise RuntimeError(
+            f"Mismatch in shape: grad_output[{i}] has a shape of {g.shape} and output[{i}] has a shape of "
+            f"{dtypes.Size(like.shape)}."
+        )
+    if (g.array.dtype.kind == "c") != (like.dtype.kind == "c"):
+        raise RuntimeError(
+            "For complex Tensors, both grad_output and output are required to have the same dtype. Mismatch in "
+            f"dtype: grad_output[{i}] has a dtype of {g.dtype} and output[{i}] has a dtype of "
+            f"{dtypes.from_array_type(like.dtype)}."
+        )
+
+
 def _roots(tensors, gradients, create_graph):
     """The nodes and gradients that a sweep starts from, checked as PyTorch checks them."""
     as_tensors = create_graph or bool(modes.levels)
@@ -41,8 +56,13 @@ def _roots(tensors, gradients, create_graph):
     nodes, seeds = [], []
     for i, (tensor, g) in enumerate(zip(tensors, gradients)):
         if isinstance(tensor, GradientEdge):
+            like = tensor.like
             if g is None:
-                raise RuntimeError("grad can be implicitly created only for scalar outputs")
+                if like is None:
+                    raise RuntimeError("grad can be implicitly created only for scalar outputs")
+                g = Tensor._from(_implicit_gradient(Tensor._from(like)))
+            elif like is not None:
+                _check_gradient(i, g, like)
             nodes.append(edge_target(tensor))
             seeds.append(g if as_tensors else g.array)
             continue
@@ -60,16 +80,7 @@ def _roots(tensors, gradients, create_graph):
                     if type(g).__module__ != "builtins"
                     else f"gradients can be either Tensors or None, but got {type(g).__name__}"
                 )
-            if g.array.shape != tensor.array.shape:
-                raise RuntimeError(
-                    f"Mismatch in shape: grad_output[{i}] has a shape of {g.shape} and output[{i}] has a shape of "
-                    f"{tensor.shape}."
-                )
-            if (g.array.dtype.kind == "c") != (tensor.array.dtype.kind == "c"):
-                raise RuntimeError(
-                    "For complex Tensors, both grad_output and output are required to have the same dtype. Mismatch in "
-                    f"dtype: grad_output[{i}] has a dtype of {g.dtype} and output[{i}] has a dtype of {tensor.dtype}."
-                )
+            _check_gradient(i, g, tensor.array)
             if g.array.dtype != tensor.array.dtype:
                 g = g.to(tensor.dtype)
             if not as_tensors:

@@ -83,6 +83,8 @@ def make_dual(tensor, tangent, *, level=None):
         raise RuntimeError(
             "Making a dual Tensor based on a Tensor that already has a forward gradient at the same level 0 is not supported."
         )
+    if tangent_of(tangent, current) is not None:
+        raise RuntimeError("Setting a forward grad that itself has a forward gradient at the same level0 is not supported.")
     if tensor.shape != tangent.shape:
         raise RuntimeError(
             "Trying to set a forward gradient that has a different size than that of the original Tensor, this is not supported. "
@@ -98,3 +100,22 @@ def unpack_dual(tensor, *, level=None) -> UnpackedDualTensor:
         return UnpackedDualTensor(tensor, None)
     current = _entered[-1]
     return UnpackedDualTensor(primal_of(tensor, current), tangent_of(tensor, current))
+
+
+def _is_fwd_grad_enabled() -> bool:
+    """Whether tangents are propagated."""
+    return modes.forward_grad
+
+
+class _set_fwd_grad_enabled:
+    """Turns the propagation of tangents on or off, at once or for a `with` block."""
+
+    def __init__(self, mode: bool):
+        self.before = modes.forward_grad
+        modes.forward_grad = mode
+
+    def __enter__(self):
+        pass
+
+    def __exit__(self, *_exception):
+        modes.forward_grad = self.before

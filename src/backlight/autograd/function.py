@@ -434,7 +434,13 @@ def _push_forward(cls, node, args, results):
         tangents = [tangent_of(x, level) if isinstance(x, Tensor) else None for x in args]
         if all(t is None for t in tangents):
             continue
+        if node.materialize_grads:
+            tangents = [
+                Tensor._from(np.zeros_like(x.array)) if t is None and isinstance(x, Tensor) and x.array.dtype.kind in "fcV" else t
+                for x, t in zip(args, tangents)
+            ]
         given = {id(x): t for x, t in zip(args, tangents)}
+        counts = {id(t): views.version_of(t).count for t in tangents if t is not None}
         node._in_jvp = True
         try:
             with below(level):
@@ -444,23 +450,39 @@ def _push_forward(cls, node, args, results):
         found = found if isinstance(found, tuple) else (found,)
         if len(found) != len(results):
             raise RuntimeError(f"Function's jvp returned an invalid number of forward gradients (expected {len(results)} but got {len(found)})")
-        for x, t in zip(results, found, strict=True):
-            if not isinstance(x, Tensor) or x.array.dtype.kind not in "fcV" or t is None:
+        constant = [results[i] for i, kind in enumerate(node._output_shapes) if kind[0] is not None and not kind[2]]
+        for position, (x, t) in enumerate(zip(results, found, strict=True)):
+            if t is None:
                 continue
+            if not isinstance(x, Tensor) or x.array.dtype.kind not in "fcV" or any(x is y for y in constant):
+                raise RuntimeError(
+                    f"Function's jvp returned a Tensor at position {position}, but the corresponding forward output is not a "
+                    "differentiable Tensor. You should return None at that position instead."
+                )
             if t.array.shape != x.array.shape:
                 raise RuntimeError(
                     "Trying to set a forward gradient that has a different size than that of the original Tensor, this is not supported. "
                     f"Tensor is of size {list(x.array.shape)} while the given forward gradient is of size {list(t.array.shape)}."
                 )
             if any(x is dirty for dirty in node.dirty_tensors):
+                if views.version_of(given[id(x)]).count == counts[id(given[id(x)])]:
+                    raise RuntimeError(
+                        "An inplace custom Function is not modifying the forward mode gradients inplace. If the forward is modifying an "
+                        "input inplace, then the jvp function must modify the corresponding gradient inplace."
+                    )
                 if given.get(id(x)) is not None and t is not given[id(x)]:
                     raise RuntimeError(
                         "An inplace custom Function is not returning the forward mode gradients as-is. If the forward is modifying an input "
                         "inplace, then the jvp function must modify the gradient inplace and return it as-is."
                     )
-            elif x.base is not None and t.base is None and any(x.base.root is (a if a.base is None else a.base.root) for a in args if isinstance(a, Tensor)):
+            elif x.base is not None and _shows_an_input(x, args) and (t.base is None or any(t is g for g in tangents)):
                 raise RuntimeError("A custom Function's forward is returning a view (or an input as-is) but the jvp is not returning a view.")
             set_tangent(x, level, t)
+
+
+def _shows_an_input(x, args) -> bool:
+    """Whether x is a view of one of the inputs (or of what they are views of)."""
+    return any(x.base.root is (a if a.base is None else a.base.root) for a in args if isinstance(a, Tensor))
 
 
 def _with_defaults(forward, args, kwargs):

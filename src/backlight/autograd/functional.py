@@ -236,6 +236,15 @@ def jacobian(func, inputs, create_graph=False, strict=False, vectorize=False, st
     return _as_given(result, several_outputs)
 
 
+def _construct_standard_basis_for(tensors, tensor_numels):
+    """One-hot tensors (N, numel), together the identity of size N = all elements."""
+    from ..func.transforms import _basis
+
+    if len(tensors) != len(tensor_numels):
+        raise AssertionError("len(tensors) != len(tensor_numels)")
+    return tuple(_basis([(n,) for n in tensor_numels], [x.array.dtype for x in tensors])[0])
+
+
 def _rows(i, y, inputs, create_graph, strict):
     """The Jacobian rows of one output, one backward pass each: for each input (elements of y, *I)."""
     from ..ops.join import stack

@@ -254,7 +254,10 @@ class _Check:
             rows = []
             for place in np.ndindex(*x.array.shape):
                 rows.append(self._difference(x, _one_hot(x.array, place) * unit))
-            result.append([None if column[0] is None else np.stack([c.reshape(-1) for c in column]) for column in zip(*rows)])
+            if rows:
+                result.append([None if column[0] is None else np.stack([c.reshape(-1) for c in column]) for column in zip(*rows)])
+            else:
+                result.append([None if y is None else np.zeros((0, y.size), y.dtype) for y in self._values()])
         return result
 
     def _expect_zero(self, func_out):

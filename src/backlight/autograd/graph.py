@@ -16,8 +16,10 @@ __all__ = [
     "register_multi_grad_hook", "save_on_cpu", "saved_tensors_hooks",
 ]  # fmt: skip
 
-GradientEdge = namedtuple("GradientEdge", ["node", "output_nr", "ownership_token"], defaults=[None])
-GradientEdge.__doc__ = "Where a tensor's gradient arrives: output `output_nr` of `node`."
+class GradientEdge(namedtuple("GradientEdge", ["node", "output_nr", "ownership_token"], defaults=[None])):
+    """Where a tensor's gradient arrives: output `output_nr` of `node`."""
+
+    like = None  # an array of the tensor's shape and type, if it is known
 
 
 def get_gradient_edge(tensor) -> GradientEdge:
@@ -25,7 +27,9 @@ def get_gradient_edge(tensor) -> GradientEdge:
     node = views.current_node(tensor)
     if node is None:
         raise RuntimeError("It is not possible to get the gradient edge for a Tensor that does not require gradients")
-    return GradientEdge(*node_and_number(node))
+    edge = GradientEdge(*node_and_number(node))
+    edge.like = tensor.array
+    return edge
 
 
 def increment_version(tensor) -> None:
@@ -57,7 +61,7 @@ def register_multi_grad_hook(tensors, fn, *, mode="all"):
     """
     if mode not in ("all", "any"):
         raise ValueError(f"Expects mode to be one of ('all', 'any') but got {mode}")
-    from ..engine import current_sweep, reachable
+    from ..engine import current_sweep
 
     tensors = tuple(tensors)
     nodes = [views.current_node(t) for t in tensors]
@@ -66,12 +70,13 @@ def register_multi_grad_hook(tensors, fn, *, mode="all"):
 
     def hook_of(position):
         def hook(grad):
-            sweep = current_sweep()
+            running = current_sweep()
+            sweep = running.number
             with lock:
                 if sweep not in seen:
                     while len(seen) > 256:
                         del seen[next(iter(seen))]
-                    coming = {i for i, node in enumerate(nodes) if node is not None and reachable(node)}
+                    coming = {i for i, node in enumerate(nodes) if node is not None and node in running.buffers}
                     seen[sweep] = ([None] * len(tensors), coming | {position})
                     first = True
                 else:

@@ -163,17 +163,27 @@ def is_inference_mode_enabled() -> bool:
     return modes.inference
 
 
+def is_multithreading_enabled() -> bool:
+    return modes.multithreading
+
+
 class set_multithreading_enabled(_GradMode):
-    """Accepted for PyTorch's sake: a sweep always runs in the thread that called backward."""
+    """Kept for PyTorch's sake: a sweep always runs in the thread that called backward."""
 
     def __init__(self, mode: bool):
         self.on = mode
+        self.before = [modes.multithreading]
+        modes.multithreading = mode
 
     def __enter__(self):
-        return None
+        modes.multithreading = self.on
 
     def __exit__(self, *_exception):
-        return None
+        modes.multithreading = self.before[0]
+
+    def __call__(self, function):
+        modes.multithreading = self.before[0]
+        return super().__call__(function)
 
     def clone(self):
         return set_multithreading_enabled(self.on)

@@ -2,7 +2,19 @@
 
 from __future__ import annotations
 
+from ..engine import current_sweep
 from ..tensor import Tensor
+
+
+class _ExecutionEngine:
+    """The engine's face in PyTorch's private API."""
+
+    def queue_callback(self, callback) -> None:
+        """Calls `callback()` when the running backward pass has ended."""
+        sweep = current_sweep()
+        if sweep is None:
+            raise RuntimeError("Final callbacks can only be installed during backward pass.")
+        sweep.callbacks.append(callback)
 
 
 class _VariableType(type):
@@ -12,6 +24,8 @@ class _VariableType(type):
 
 class Variable(metaclass=_VariableType):
     """The tensor itself, as `Variable(tensor, requires_grad=False)` returned before PyTorch 0.4."""
+
+    _execution_engine = _ExecutionEngine()
 
     def __new__(cls, data=None, requires_grad=False, volatile=None):
         if volatile is not None:

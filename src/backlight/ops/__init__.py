@@ -7,6 +7,7 @@ from . import (  # noqa: F401
     bits,
     calculus,
     cast,
+    discrete,
     einsum,
     gather,
     histogram,

@@ -7,6 +7,7 @@ import numpy as np
 from .. import dtypes
 from ..op import public
 from ..tensor import Tensor
+from .cast import to
 from .choose import masked_fill
 from .composite import composite
 from .gather import index_add
@@ -17,6 +18,9 @@ from .shape import reshape, unsqueeze
 
 def _bag_tensors(weight, index, bags, factors, count, mode, padding):
     """bags: the number of the bag of each index, in order."""
+    if weight.dtype.itemsize == 2:  # added up in float32 and rounded once
+        wide = None if factors is None else to(factors, dtypes.float32)
+        return to(_bag_tensors(to(weight, dtypes.float32), index, bags, wide, count, mode, padding), weight.dtype)
     rows = _embedding(weight, index, padding)
     if padding >= 0:
         used = np.flatnonzero(index.array != padding)

@@ -44,6 +44,8 @@ def _series(x, order, sign, logarithmic=False):
         term = term * q / (k * (k + order))
         harmonic += 1 / k + 1 / (k + order)
         total += term * harmonic if logarithmic else term
+        if not (np.abs(term) > 1e-18 * (np.abs(total) + 1e-2)).any():
+            break
     return total
 
 

@@ -6,6 +6,8 @@ adjoints, so that one formula serves real and complex numbers. Sources are named
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from .. import dtypes
@@ -32,6 +34,9 @@ from .matrix import (
     real_part,
 )
 from .solve import solve_square, triangular
+
+if TYPE_CHECKING:
+    from typing import Any
 
 # Cholesky. Gradient: I. Murray, "Differentiation of the Cholesky decomposition" (2016), eq. 10.
 
@@ -98,12 +103,12 @@ def linalg_cholesky(input, *, upper=False, out=None):
     tensor([[2., 0.],
             [1., 2.]])
     """
-    return _checked_cholesky(input, upper, "linalg_cholesky", "linalg.cholesky")[0] if out is None else \
-        write_out(out, _checked_cholesky(input, upper, "linalg_cholesky", "linalg.cholesky")[0], "cholesky")  # fmt: skip
+    result = _checked_cholesky(input, upper, "linalg_cholesky", "linalg.cholesky")[0]
+    return result if out is None else write_out(out, result)
 
 
 @public(method=False, module="linalg")
-def cholesky_ex(input, *, upper=False, check_errors=False, out=None):
+def cholesky_ex(input, *, upper=False, check_errors=False, out=None) -> Any:
     """(L, info): cholesky without its error; info is 0, or the order of the first minor that isn't positive. Differentiable."""
     result = _checked_cholesky(input, upper, "linalg_cholesky_ex", "linalg.cholesky" if check_errors else None)
     return named(CholeskyEx, result, out)
@@ -164,7 +169,7 @@ LinalgQR, QR = return_type("linalg_qr", "Q", "R"), return_type("qr", "Q", "R")
 
 
 @public(method=False, module="linalg", name="qr")
-def linalg_qr(A, mode="reduced", *, out=None):
+def linalg_qr(A, mode="reduced", *, out=None) -> Any:
     """(Q, R): orthonormal columns times an upper triangular matrix. (*, M, N). Differentiable (not mode "r").
 
     mode: "reduced" (K = min(M, N) columns in Q), "complete" (M columns) or "r" (only R; Q is empty).
@@ -189,7 +194,7 @@ def _checked_qr(a, mode):
 
 
 @public()
-def qr(input, some=True, *, out=None):
+def qr(input, some=True, *, out=None) -> Any:
     """linalg.qr under its older name: some=False is mode "complete". Differentiable."""
     return named(QR, _checked_qr(input, "reduced" if some else "complete"), out)
 
@@ -296,7 +301,7 @@ def _check_svd(a, function, driver=None):
 
 
 @public(method=False, module="linalg", name="svd")
-def linalg_svd(A, full_matrices=True, *, driver=None, out=None):
+def linalg_svd(A, full_matrices=True, *, driver=None, out=None) -> Any:
     """(U, S, Vh) with A = U diag(S) Vh, the singular values S in descending order. (*, M, N). Differentiable.
 
     The gradient exists for the reduced vectors where the singular values differ; LinAlgError for NaN and infinity.
@@ -318,7 +323,7 @@ def svdvals(A, *, driver=None, out=None):
 
 
 @public()
-def svd(input, some=True, compute_uv=True, *, out=None):
+def svd(input, some=True, compute_uv=True, *, out=None) -> Any:
     """(U, S, V) with input = U diag(S) V^H. linalg.svd in its older form: `some` asks for the reduced vectors. Differentiable."""
     if input.array.ndim < 2:
         raise RuntimeError(
@@ -351,13 +356,13 @@ def _low_rank(a, q, niter, m):
 
 
 @public(method=False)
-def svd_lowrank(A, q=6, niter=2, M=None):
+def svd_lowrank(A, q=6, niter=2, M=None) -> Any:
     """(U, S, V): about the q largest singular values of A - M, by random projection. Differentiable."""
     return _low_rank(A, q, niter, M)
 
 
 @public(method=False)
-def pca_lowrank(A, q=None, center=True, niter=2):
+def pca_lowrank(A, q=None, center=True, niter=2) -> Any:
     """(U, S, V): about the q first principal components of the rows of A. Differentiable."""
     m, n = A.array.shape[-2:]
     if q is None:
@@ -433,7 +438,7 @@ def _check_eigh(a, uplo, function):
 
 
 @public(method=False, module="linalg")
-def eigh(A, UPLO="L", *, out=None):
+def eigh(A, UPLO="L", *, out=None) -> Any:
     """(eigenvalues, eigenvectors) of symmetric or Hermitian matrices, ascending. (*, N, N) -> (*, N), (*, N, N).
 
     Differentiable where the eigenvalues differ. Only the triangle UPLO is read.
@@ -461,7 +466,7 @@ def _checked_eig(a, name):
 
 
 @public(method=False, module="linalg")
-def eig(A, *, out=None):
+def eig(A, *, out=None) -> Any:
     """(eigenvalues, eigenvectors) of square matrices, complex, in no order. (*, N, N) -> (*, N), (*, N, N). Differentiable.
 
     RuntimeError for NaN and infinity. The eigenvectors have norm 1; a loss must not depend on their phases.

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from .. import dtypes
 from ..op import arrays_form, face, op, public, write_out
 from ..return_types import return_type
 from .matrix import adjoint, check_wide, conjugate, identity, join, lower, named
+
+if TYPE_CHECKING:
+    from typing import Any
 
 
 def _geqrf_arrays(a):
@@ -22,7 +27,7 @@ Geqrf = return_type("geqrf", "a", "tau")
 
 
 @public()
-def geqrf(input, *, out=None):
+def geqrf(input, *, out=None) -> Any:
     """(a, tau): the QR decomposition as LAPACK leaves it, R above and Householder vectors below the diagonal."""
     if input.array.ndim < 2:
         raise RuntimeError("torch.geqrf: input must have at least 2 dimensions.")
@@ -130,8 +135,6 @@ def ormqr(input, tau, other, left=True, transpose=False, *, out=None):
     if other.array.ndim < 2:
         raise RuntimeError(f"{name}: other must have at least 2 dimensions.")
     side = -2 if left else -1
-    if tau.array.shape[-1] > input.array.shape[-1]:
-        raise RuntimeError(f"{name}: other.shape[{side}] must be greater than or equal to tau.shape[-1]")
     if tau.array.shape[-1] != min(other.array.shape[side], input.array.shape[-1]):
         raise RuntimeError(f"{name}: tau.shape[-1] must be equal to min(other.shape[{side}], input.shape[-1])")
     if input.array.shape[-2] != other.array.shape[side]:

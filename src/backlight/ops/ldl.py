@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from .. import dtypes
@@ -11,6 +13,9 @@ from ..tensor import Tensor
 from .check import not_tensor
 from .matrix import broadcast_batches, check_floating, check_square, check_wide, first_failure, named
 from .shape import squeeze, unsqueeze
+
+if TYPE_CHECKING:
+    from typing import Any
 
 # J. Bunch and L. Kaufman, "Some stable methods for calculating inertia and solving symmetric linear systems" (1977), in the
 # storage of LAPACK's sytf2 and hetf2: L below the diagonal of D, whose blocks are 1x1 (pivot > 0) or 2x2 (two equal pivots < 0).
@@ -118,7 +123,7 @@ def _checked_factor(a, hermitian, function):
 
 
 @public(method=False, module="linalg")
-def ldl_factor(A, *, hermitian=False, out=None):
+def ldl_factor(A, *, hermitian=False, out=None) -> Any:
     """(LD, pivots): L D L^T (L D L^H if hermitian) of symmetric matrices, for ldl_solve. (*, N, N). No gradient.
 
     RuntimeError if D is singular.
@@ -130,7 +135,7 @@ def ldl_factor(A, *, hermitian=False, out=None):
 
 
 @public(method=False, module="linalg")
-def ldl_factor_ex(A, *, hermitian=False, check_errors=False, out=None):
+def ldl_factor_ex(A, *, hermitian=False, check_errors=False, out=None) -> Any:
     """(LD, pivots, info): ldl_factor without its error; info is 0 or the number of the first zero on D's diagonal."""
     ld, pivots, info = _checked_factor(A, hermitian, "linalg_ldl_factor_ex")
     if check_errors and (failure := first_failure(info.array)):

@@ -164,6 +164,8 @@ def _same_dtype(input, other):
 @public()
 def isclose(input, other, rtol=1e-05, atol=1e-08, equal_nan=False):
     """Whether |input - other| <= atol + rtol * |other|, elementwise."""
+    if not (isinstance(input, Tensor) and isinstance(other, Tensor)):
+        raise not_tensor("isclose", input=input, other=other)
     _same_dtype(input, other)
     for name, value in (("rtol", rtol), ("atol", atol)):
         if value < 0:

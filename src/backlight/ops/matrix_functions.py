@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from builtins import min as least
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -37,6 +38,9 @@ from .reduce import _others, _others_arrays, sum
 from .shape import movedim, reshape, squeeze, unsqueeze
 from .solve import _inv, inv, solve
 from .sort import cumprod
+
+if TYPE_CHECKING:
+    from typing import Any
 
 # Determinants. Jacobi's formula; for singular matrices the adjugate comes from the singular values (N. Higham, "What is the
 # adjugate of a matrix?", 2020).
@@ -122,13 +126,13 @@ def _checked_slogdet(a, name, function=None):
 
 
 @public(method=False, module="linalg", name="slogdet")
-def linalg_slogdet(A, *, out=None):
+def linalg_slogdet(A, *, out=None) -> Any:
     """(sign, logabsdet): the determinant's sign (or phase) and the logarithm of its absolute value. (*, N, N). Differentiable."""
     return named(LinalgSlogdet, _checked_slogdet(A, "linalg.slogdet"), out)
 
 
 @public()
-def slogdet(input, *, out=None):
+def slogdet(input, *, out=None) -> Any:
     """linalg.slogdet."""
     return named(Slogdet, _checked_slogdet(input, "linalg.slogdet"), out)
 
@@ -270,7 +274,7 @@ Lstsq = return_type("linalg_lstsq", "solution", "residuals", "rank", "singular_v
 
 
 @public(method=False, module="linalg")
-def lstsq(A, B, rcond=None, *, driver=None, out=None):
+def lstsq(A, B, rcond=None, *, driver=None, out=None) -> Any:
     """(solution, residuals, rank, singular_values) of least squares: the X that makes |A X - B| smallest. Differentiable.
 
     (*, M, N), (*, M, K) or (*, M). driver: "gelsy" (the default: no residuals), "gels", "gelsd" or "gelss".

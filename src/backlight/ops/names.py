@@ -186,13 +186,21 @@ Tensor.__div__, Tensor.__idiv__, Tensor.__nonzero__, Tensor.__long__ = (
     Tensor.__truediv__, Tensor.__itruediv__, Tensor.__bool__, Tensor.__int__,
 )  # fmt: skip
 Tensor.is_cpu = True
-Tensor.volatile = False
 Tensor.name = property(lambda _self: None, doc="None: tensors have no names here.")
 for _name in ("is_ipu", "is_maia", "is_mtia", "is_sparse_csr", "is_vulkan", "is_xla"):
     setattr(Tensor, _name, False)
 Tensor.is_distributed = lambda _self: False
 Tensor.dense_dim, Tensor.sparse_dim, Tensor.to_dense = (lambda self: self.array.ndim), (lambda _self: 0), (lambda self: self)
 Tensor.const_data_ptr = Tensor.data_ptr
+
+
+@public(method=False)
+def vmap(func, in_dims=0, out_dims=0, randomness="error", *, chunk_size=None):
+    """func.vmap: the function, mapped over a dimension of its inputs."""
+    from ..func import vmap
+
+    return vmap(func, in_dims, out_dims, randomness, chunk_size=chunk_size)
+
 
 # Norms by other names
 

@@ -75,7 +75,10 @@ def _ndtri_arrays(p):
     x = -np.maximum(r - (np.log(r) + 0.9189385332046727) / r, 0)
     for _ in range(8):
         slope = math.sqrt(2 / math.pi) / _erfcx_arrays(-x / ROOT_2)
-        x = x - (_log_ndtr_arrays(x) - target) / slope
+        step = (_log_ndtr_arrays(x) - target) / slope
+        x = x - step
+        if not (np.abs(step) > 1e-9 * np.abs(x)).any():  # as the next one would be its square
+            break
     x = np.where(inside, np.where(q == 0.5, 0, x), np.where(q == 0, -np.inf, np.nan))
     return np.where(upper, -x, x).astype(p.dtype)
 

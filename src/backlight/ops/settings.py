@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ..op import public
+from ..state import state
 
 _settings = {"deterministic": 0, "precision": "highest", "warn_always": False}
 
@@ -58,6 +59,28 @@ def set_float32_matmul_precision(precision) -> None:
 def get_float32_matmul_precision() -> str:
     """The precision that set_float32_matmul_precision remembers."""
     return _settings["precision"]
+
+
+@public(method=False)
+def is_anomaly_enabled() -> bool:
+    """Whether anomaly mode is on: see autograd.detect_anomaly."""
+    return state.anomaly is not None
+
+
+@public(method=False)
+def is_anomaly_check_nan_enabled() -> bool:
+    """Whether NaN gradients are errors in anomaly mode."""
+    from ..autograd import anomaly_mode
+
+    return anomaly_mode._check_nan[0]
+
+
+@public(method=False)
+def set_anomaly_enabled(enabled, check_nan=True) -> None:
+    """Turns anomaly mode on or off: see autograd.set_detect_anomaly."""
+    from ..autograd import anomaly_mode
+
+    anomaly_mode.set_detect_anomaly(enabled, check_nan)
 
 
 @public(method=False)

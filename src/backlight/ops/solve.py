@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -32,6 +33,9 @@ from .matrix import (
     upper,
 )
 from .shape import squeeze, unsqueeze
+
+if TYPE_CHECKING:
+    from typing import Any
 
 # Triangular systems
 
@@ -152,7 +156,7 @@ def _check_older(b, a, name):
 
 
 @public()
-def triangular_solve(input, A, upper=True, transpose=False, unitriangular=False, *, out=None):
+def triangular_solve(input, A, upper=True, transpose=False, unitriangular=False, *, out=None) -> Any:
     """(solution, copy of A): linalg.solve_triangular in its older form, the right side first. Differentiable in both."""
     if not (isinstance(input, Tensor) and isinstance(A, Tensor)):
         raise not_tensor("triangular_solve", input=input, A=A)
@@ -290,7 +294,7 @@ def _checked_lu(a, pivot, name, function):
 
 
 @public(method=False, module="linalg")
-def lu_factor(A, *, pivot=True, out=None):
+def lu_factor(A, *, pivot=True, out=None) -> Any:
     """(LU, pivots): both factors in one matrix and the row exchanges, for lu_solve. (*, M, N). Differentiable.
 
     RuntimeError if a pivot is zero.
@@ -300,14 +304,14 @@ def lu_factor(A, *, pivot=True, out=None):
 
 
 @public(method=False, module="linalg")
-def lu_factor_ex(A, *, pivot=True, check_errors=False, out=None):
+def lu_factor_ex(A, *, pivot=True, check_errors=False, out=None) -> Any:
     """(LU, pivots, info): lu_factor without its error; info is 0 or the number of the first zero pivot. Differentiable."""
     A = _checked_lu(A, pivot, "torch.lu_factor", "linalg_lu_factor_ex")
     return named(LUFactorEx, _lu_factor_ex(A, check_errors), out)
 
 
 @public(method=False, module="linalg", name="lu")
-def linalg_lu(A, *, pivot=True, out=None):
+def linalg_lu(A, *, pivot=True, out=None) -> Any:
     """(P, L, U) with A = P L U. (*, M, N) -> (*, M, M), (*, M, K), (*, K, N) with K = min(M, N). Differentiable.
 
     >>> import backlight as torch
@@ -319,7 +323,7 @@ def linalg_lu(A, *, pivot=True, out=None):
 
 
 @public(name="lu")
-def lu(A, pivot=True, get_infos=False, out=None):
+def lu(A, pivot=True, get_infos=False, out=None) -> Any:
     """(LU, pivots), and info if get_infos: lu_factor in its older form. Differentiable."""
     result = _lu_factor_ex(_checked_lu(A, pivot, "torch.lu_factor", "lu"), False)
     if get_infos:
@@ -342,7 +346,7 @@ def _packed_gradient(g, lu):
 
 
 @public(method=False)
-def lu_unpack(LU_data, LU_pivots, unpack_data=True, unpack_pivots=True, *, out=None):
+def lu_unpack(LU_data, LU_pivots, unpack_data=True, unpack_pivots=True, *, out=None) -> Any:
     """(P, L, U) from what lu_factor gives; empty tensors for what isn't asked for. Differentiable."""
     pivots = LU_pivots.array
     if unpack_pivots and pivots.dtype != np.int32:
@@ -503,7 +507,7 @@ def solve(A, B, *, left=True, out=None):
 
 
 @public(method=False, module="linalg")
-def solve_ex(A, B, *, left=True, check_errors=False, out=None):
+def solve_ex(A, B, *, left=True, check_errors=False, out=None) -> Any:
     """(result, info): solve without its error; info is 0 or the number of the first zero pivot. Differentiable in both."""
     return named(SolveEx, _checked_solve(A, B, left, "torch.linalg.solve" if check_errors else None, "linalg_solve_ex"), out)
 
@@ -544,7 +548,7 @@ def inverse(input, *, out=None):
 
 
 @public(method=False, module="linalg")
-def inv_ex(A, *, check_errors=False, out=None):
+def inv_ex(A, *, check_errors=False, out=None) -> Any:
     """(inverse, info): inv without its error; info is 0 or the number of the first zero pivot. Differentiable."""
     return named(InvEx, _checked_inv(A, "linalg.inv" if check_errors else None, "linalg_inv_ex"), out)
 

@@ -99,6 +99,8 @@ cumprod = _scan("cumprod", _cumprod, "Running products along `dim`. Differentiab
 
 
 def _order(x, dim, descending, stable=True):
+    if x.dtype.kind == "V":  # bfloat16, whose own comparison doesn't put NaN last
+        x = x.astype(np.float32)
     if descending:
         kind = np.flip(np.argsort(np.flip(x, dim), dim, kind="stable"), dim)
         return x.shape[dim] - 1 - kind

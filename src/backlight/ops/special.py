@@ -9,7 +9,7 @@ import numpy as np
 
 from ..op import binary, face, inplace, op, public, twin, unary, write_out
 from ..tensor import Tensor
-from .check import not_implemented
+from .check import not_implemented, not_tensor
 from .choose import masked_fill, where_one, where_zero
 from .pointwise import cos, exp, exp2, expm1, log, log1p, round, sigmoid
 
@@ -256,6 +256,8 @@ def _xlog1py_arrays(x, y):
 
 
 def _check_xlog1py(*inputs):
+    if not any(isinstance(x, Tensor) for x in inputs):
+        raise not_tensor("special_xlog1py", input=inputs[0])
     for x in inputs:
         if isinstance(x, Tensor) and x.dtype.is_complex:
             raise not_implemented("xlog1py_cpu", x)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from .. import dtypes
 from ..op import op, public, write_out
 from ..tensor import Tensor, dimension
 from .arrange import diagonal

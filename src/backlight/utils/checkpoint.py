@@ -21,7 +21,7 @@ import numpy as np
 from ..autograd.function import Function
 from ..autograd.graph import saved_tensors_hooks
 from ..autograd.modes import enable_grad, no_grad
-from ..engine import running_sweep
+from ..engine import current_sweep
 from ..random import default_generator
 from ..state import modes
 from ..tensor import Tensor
@@ -115,7 +115,9 @@ def checkpoint(function, *args, use_reentrant=None, context_fn=noop_context_fn, 
     frame = _Frame(function, preserve, second, _settings["early_stop"] and early_stop, determinism_check, debug)
     frame.save_inputs(args, kwargs)
     with frame.hooks(), first:
-        return function(*args, **kwargs)
+        result = function(*args, **kwargs)
+    frame.completed = True
+    return result
 
 
 # Without reentrance: saved tensors are replaced by holders; the first one that backward unpacks recomputes them all.
@@ -165,6 +167,7 @@ class _Frame:
         self.holders: list = []  # weak references, in the order in which tensors were saved
         self.metadata: list = []
         self.lines: list = []
+        self.completed = False  # whether the first run has ended
         self.recomputed: dict = {}  # number of the backward pass -> handle -> tensor
 
     def save_inputs(self, args, kwargs):
@@ -195,8 +198,8 @@ class _Frame:
             return holder
 
         def unpack(holder):
-            number = running_sweep()
-            number = next(_outside) if number is None else number
+            sweep = current_sweep()
+            number = next(_outside) if sweep is None else sweep.number
             if number not in self.recomputed:
                 self.recompute(number)
             if number not in holder.handles:
@@ -222,6 +225,8 @@ class _Frame:
             if self.debug:
                 lines.append(_user_line())
             if i >= len(self.holders):
+                if not self.completed:  # the function itself runs a backward pass, in which this is called, and will go on
+                    return tensor.detach()
                 raise self.error("trying to save more tensors during recomputation than during the original forward pass.", lines)
             holder = self.holders[i]()
             if holder is not None:
@@ -239,7 +244,7 @@ class _Frame:
             _rng(self.state), enable_grad(), self.context, saved_tensors_hooks(pack, lambda tensor: tensor), contextlib.suppress(_Stop)
         ):  # fmt: skip
             self.function(*args, **kwargs)
-        if saved[0] != len(self.holders):
+        if self.completed and saved[0] != len(self.holders):
             raise self.error(
                 "A different number of tensors was saved during the original forward and recomputation.\nNumber of tensors saved during "
                 f"forward: {len(self.holders)}\nNumber of tensors saved during recomputation: {saved[0]}.",
@@ -322,7 +327,8 @@ class CheckpointFunction(Function):
 
     @staticmethod
     def backward(ctx, *grads):
-        if running_sweep(restricted=True):
+        sweep = current_sweep()
+        if sweep is not None and sweep.targets is not None:
             raise RuntimeError(
                 "When use_reentrant=True, torch.utils.checkpoint is incompatible with .grad() or passing an `inputs` parameter to "
                 ".backward(). To resolve this error, you can either set use_reentrant=False, or call .backward() without passing the "
