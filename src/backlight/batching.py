@@ -105,7 +105,7 @@ class Batched(Tensor):
     array = property(lambda self: Sample(self.value.array))  # pyright: ignore
     node = property(lambda self: current_node(self.value))  # pyright: ignore
     base = property(lambda self: None)  # pyright: ignore
-    version = property(lambda self: self.value.version)  # pyright: ignore
+    version = property(lambda self: version_of_values(self))  # pyright: ignore
 
     @classmethod
     def __torch_function__(cls, func, _types, args=(), kwargs=None):

@@ -611,6 +611,8 @@ def _resize_(self, *size, memory_format=None):
     if self.requires_grad and modes.grad:
         raise RuntimeError("cannot resize variables that require grad")
     shape = _shape("resize_", size)
+    if shape == self.array.shape:
+        return self
     flat = self.array.reshape(-1)
     count = math.prod(shape)
     grown = np.zeros(count, self.array.dtype)

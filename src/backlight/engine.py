@@ -23,7 +23,7 @@ import numpy as np
 from . import dtypes
 from .hooks import hooks_of, register, run_post_hooks, run_pre_hooks, run_tensor_hooks
 from .order import ready_queue_order
-from .state import clock, lock, modes, set_grad_mode, set_levels, set_recorder, state  # noqa: F401  (set_recorder belongs to its face)
+from .state import clock, lock, modes, set_grad_mode, set_levels, set_recorder, set_saved_hooks, state  # noqa: F401  (set_recorder belongs to its face)
 from .versions import version_of
 
 # tensor.py puts its class here: the engine builds tensors only for `.grad`, hooks and recorded gradients.
@@ -150,7 +150,9 @@ class AccumulateGrad(Node):
     def record(self, g, edges, keep):
         if g.array.dtype != self.array.dtype:
             g = g.to(dtypes.from_array_type(self.array.dtype))
-        if self.grad is None:
+        if self.grad is None and g.node is not None and not g.array.flags.c_contiguous and self.array.flags.c_contiguous:
+            self.grad = Tensor._from(np.empty_like(self.array)).copy_(g)  # as PyTorch does, for the leaf's memory layout
+        elif self.grad is None:
             self.grad = g.clone() if g.node is not None else Tensor._from(g.array.copy())
         else:
             self.grad = self.grad + g
@@ -288,7 +290,7 @@ def sweep(roots, gradients, keep=False, create_graph=False, targets=None, captur
     plain = recorder is None and targets is None and state.anomaly is None
     surely_plain = plain and not (ports or state.hooked)
     summed = set()  # nodes whose buffer the sweep itself made, so it may be added to in place
-    was_enabled = modes.grad
+    was_enabled, saved_hooks = modes.grad, modes.saved_hooks
     set_grad_mode(create_graph)
     this = Sweep(buffers, steps, targets, keep, capture)
     _sweeps.running.append(this)
@@ -326,13 +328,14 @@ def sweep(roots, gradients, keep=False, create_graph=False, targets=None, captur
                                 summed.add(parent)
                 i += 1  # noqa: SIM113
             grads = grad = None  # or they would look like a second owner of what a leaf receives next
+        for callback in this.callbacks:  # grows while it is walked, if callbacks queue others
+            callback()
     finally:
         set_grad_mode(was_enabled)
+        set_saved_hooks(saved_hooks)  # what hooks entered and did not leave ends with the sweep
         del _sweeps.running[depth:]
         if recorder is not None:
             recorder.sweep(False)
-    for callback in this.callbacks:  # grows while it is walked, if callbacks queue others
-        callback()
     return captured
 
 

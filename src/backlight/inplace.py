@@ -36,6 +36,7 @@ def write_out(out, result, name=None, exact=False):
         )
     if result.dtype is not out.dtype:
         _check_out_type(result.dtype, out.dtype, exact, name)
+    views.check_writable(out)
     if modes.before_write is not None:
         modes.before_write(out)
     if out.array.shape == result.array.shape:
@@ -120,7 +121,8 @@ def inplace_method(function, name):
 def inplace(function, tensor, args=(), kwargs=None):
     """Runs `function`, writes its result into `tensor`, and makes the result's node the origin of the new contents."""
     views.check_writable(tensor)
-    stand_in = Tensor._from(tensor.array)  # enters the graph in the tensor's place, and keeps the old contents if saved
+    # Enters the graph in the tensor's place, and keeps the old contents if saved; hooks must never see the new ones.
+    stand_in = Tensor._from(tensor.array.copy() if modes.saved_hooks else tensor.array)
     stand_in.node = views.current_node(tensor)
     if modes.levels:
         if hasattr(tensor, "write"):  # a tensor under vmap writes its whole batch
@@ -142,7 +144,7 @@ def inplace(function, tensor, args=(), kwargs=None):
     if modes.before_write is not None:
         modes.before_write(tensor)
     node = result.node if type(result.node) is not AccumulateGrad else None
-    if sys.getrefcount(stand_in) > 2:  # some node saved it: it keeps the old contents
+    if stand_in.array is array and sys.getrefcount(stand_in) > 2:  # some node saved it: it keeps the old contents
         stand_in.array = array.copy()
     with np.errstate(all="ignore"):
         array[...] = result.array

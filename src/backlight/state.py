@@ -66,9 +66,10 @@ def set_levels(levels) -> None:
 
 
 def set_saved_hooks(hooks) -> None:
-    with lock:
-        state.unusual += bool(hooks) - bool(modes.saved_hooks)
-    modes.saved_hooks = hooks
+    if modes.saved_hooks is not hooks:
+        with lock:
+            state.unusual += bool(hooks) - bool(modes.saved_hooks)
+        modes.saved_hooks = hooks
 
 
 def set_anomaly(step) -> None:

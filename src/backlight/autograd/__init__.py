@@ -5,6 +5,7 @@ from ..tensor import Tensor
 from . import graph
 from .backward import backward, grad
 from .function import Function, NestedIOFunction
+from .gradcheck import gradcheck, gradgradcheck
 from .modes import (
     enable_grad,
     inference_mode,
@@ -16,21 +17,21 @@ from .modes import (
 from .variable import Variable
 
 __all__ = [
-    "AccumulateGrad", "Function", "NestedIOFunction", "Node", "Tensor", "Variable", "backward", "enable_grad", "grad", "graph",
+    "AccumulateGrad", "Function", "NestedIOFunction", "Node", "Tensor", "Variable", "backward", "enable_grad", "grad", "gradcheck", "gradgradcheck", "graph",
     "inference_mode", "is_multithreading_enabled", "no_grad", "set_grad_enabled", "set_multithreading_enabled",
 ]  # fmt: skip
 
 
 _LAZY = ("anomaly_mode", "forward_ad", "functional", "profiler", "profiler_util", "_functions")
 _LAZY_NAMES = {
-    "_profiler_enabled": "profiler", "kineto_available": "profiler", "detect_anomaly": "anomaly_mode", "set_detect_anomaly": "anomaly_mode", "gradcheck": "gradcheck", "gradgradcheck": "gradcheck",
+    "_profiler_enabled": "profiler", "kineto_available": "profiler", "detect_anomaly": "anomaly_mode", "set_detect_anomaly": "anomaly_mode",
 }  # fmt: skip
 
 
 def __getattr__(name):
     import importlib
 
-    if name in _LAZY_NAMES:  # also binds gradcheck, the function, over the module of that name, as in PyTorch
+    if name in _LAZY_NAMES:
         value = globals()[name] = getattr(importlib.import_module(f"{__name__}.{_LAZY_NAMES[name]}"), name)
         return value
     if name == "grad_mode":

@@ -18,7 +18,7 @@ from ..errors import FREED, modified_text
 from ..batching import Batched, explicit, level_of, version_of_values
 from ..hooks import as_tensor
 from ..state import clock, modes, set_levels, state
-from ..tensor import Tensor
+from ..tensor import PLAIN, InferenceTensor, Tensor, as_subclass
 from ..utils._pytree import broadcast_to_and_flatten, tree_flatten, tree_unflatten
 from .modes import no_grad
 
@@ -342,6 +342,8 @@ class Function(FunctionCtx, metaclass=_FunctionType):
                 replaced = {id(old): new for old, new in zip(outputs, results) if id(old) not in inputs}
                 node.to_save = tuple(replaced.get(id(x), x) for x in node.to_save)
                 node._save(results)
+            if state.anomaly is not None:
+                state.anomaly(node, created=True)
             if state.recorder is not None:
                 state.recorder.created(cls, node, results, args)
         if modes.levels:
@@ -498,7 +500,7 @@ def _alias(x):
     """A view of an input that forward returned as it was."""
     result = Tensor._from(x.array)
     views.view_of(result, x, "custom function")
-    return result
+    return result if type(x) in PLAIN or type(x) is InferenceTensor else as_subclass(result, type(x))
 
 
 def transformed(cls, args, kwargs):
@@ -629,22 +631,23 @@ def once_differentiable(fn):
             return outputs
         single = not isinstance(outputs, tuple)
         results = [x.detach() if isinstance(x, Tensor) else x for x in ((outputs,) if single else outputs)]
-        source = next(x for x in args if isinstance(x, Tensor) and x.requires_grad)
-        for x in results:
+        error = _ErrorNode(results)
+        for number, x in enumerate(results):
             if isinstance(x, Tensor):
-                x.node = _ErrorNode(source)
+                x.node = error if single else Port(error, number)
         return results[0] if single else tuple(results)
 
     return wrapper
 
 
 class _ErrorNode(Node):
-    """The node behind the results of a once_differentiable backward."""
+    """The node behind the results of a once_differentiable backward: an error, where a leaf would have its gradient."""
 
-    __slots__ = ()
+    __slots__ = ("outputs",)
 
-    def __init__(self, source):
-        self.edges, self.seq, self.hooks = (source.node,), next(clock), None
+    def __init__(self, results):
+        self.edges = tuple([AccumulateGrad(x) if isinstance(x, Tensor) else None for x in results])
+        self.seq, self.hooks, self.outputs = next(clock), None, len(results)
 
     def run(self, g, edges, keep):
         raise RuntimeError("trying to differentiate twice a function that was marked with @once_differentiable")

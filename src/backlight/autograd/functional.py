@@ -349,6 +349,9 @@ def vhp(func, inputs, v=None, create_graph=False, strict=False):
         v = _vectors(v, inputs, "vhp", VECTOR_INPUT)
         outputs = _scalar_output(func, inputs, "vhp", strict)
         jac = _gradients(outputs, inputs, None, True)
+        for i, g in enumerate(jac):
+            if strict and g is None:
+                raise RuntimeError(OUTPUT_MISSING.format(i) + " " + STRICT)
         _check_requires_grad(jac, strict, JACOBIAN_CONSTANT)
     with _mode(create_graph):
         found = _gradients(jac, inputs, v, create_graph)

@@ -481,7 +481,8 @@ class _Check:
         """Derivatives along directions in x, by forward mode and by differences: for each output (directions, elements)."""
         rows_a, rows_n = [], []
         for direction in directions:
-            found = self._dual_outputs({id(x): Tensor._from(direction.astype(x.array.dtype))})
+            zeros = {id(y): Tensor._from(np.zeros_like(y.array)) for y in self.wanted}
+            found = self._dual_outputs({**zeros, id(x): Tensor._from(direction.astype(x.array.dtype))})
             rows_a.append([(np.zeros_like(p.array) if t is None else t.array).reshape(-1) for p, t in found])
             rows_n.append([None if d is None else d.reshape(-1) for d in self._difference(x, direction)])
         return [[None if c[0] is None else np.stack(c) for c in zip(*rows)] for rows in (rows_a, rows_n)]

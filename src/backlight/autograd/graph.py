@@ -6,7 +6,8 @@ import threading
 from collections import namedtuple
 
 from .. import views
-from ..engine import Node, node_and_number
+from .. import engine
+from ..engine import node_and_number
 from ..tensor import Tensor
 from ..state import modes, set_saved_hooks
 from .hooks import RemovableHandle
@@ -15,6 +16,21 @@ __all__ = [
     "GradientEdge", "Node", "allow_mutation_on_saved_tensors", "disable_saved_tensors_hooks", "get_gradient_edge", "increment_version",
     "register_multi_grad_hook", "save_on_cpu", "saved_tensors_hooks",
 ]  # fmt: skip
+
+class _NodeType(type):
+    def __instancecheck__(cls, instance):
+        return isinstance(instance, engine.Node)
+
+    def __subclasscheck__(cls, subclass):
+        return issubclass(subclass, engine.Node)
+
+
+class Node(metaclass=_NodeType):
+    """What every step of the graph is an instance of: `isinstance(tensor.grad_fn, Node)`."""
+
+    def __new__(cls):
+        raise TypeError("Node is the type of the graph's steps; operations make them")
+
 
 class GradientEdge(namedtuple("GradientEdge", ["node", "output_nr", "ownership_token"], defaults=[None])):
     """Where a tensor's gradient arrives: output `output_nr` of `node`."""

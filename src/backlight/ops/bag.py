@@ -22,17 +22,22 @@ def _bag_tensors(weight, index, bags, factors, count, mode, padding):
         wide = None if factors is None else to(factors, dtypes.float32)
         return to(_bag_tensors(to(weight, dtypes.float32), index, bags, wide, count, mode, padding), weight.dtype)
     rows = _embedding(weight, index, padding)
-    if padding >= 0:
-        used = np.flatnonzero(index.array != padding)
-        rows, bags = rows[Tensor._from(used)], Tensor._from(bags.array[used])
-        factors = None if factors is None else factors[Tensor._from(used)]
-    sizes = np.bincount(bags.array, minlength=count)
+    return _combined(rows, index.array != padding, bags.array, factors, count, mode)
+
+
+def _combined(rows, used, bags, factors, count, mode):
+    """The sums, means or maxima of each bag's rows, of those that are used."""
+    if not used.all():
+        place = Tensor._from(np.flatnonzero(used))
+        rows, bags = rows[place], bags[used]
+        factors = None if factors is None else factors[place]
+    sizes = np.bincount(bags, minlength=count)
     if mode == "max":
-        return _largest(rows, bags.array, sizes)
+        return _largest(rows, bags, sizes)
     if factors is not None:
         rows = rows * unsqueeze(factors, 1)
-    total = Tensor._from(np.zeros((count, weight.array.shape[1]), rows.array.dtype))
-    total = index_add(total, 0, bags, rows)
+    total = Tensor._from(np.zeros((count, rows.array.shape[1]), rows.array.dtype))
+    total = index_add(total, 0, Tensor._from(bags), rows)
     return total / Tensor._from(np.maximum(sizes, 1).astype(rows.array.dtype)[:, None]) if mode == "mean" else total
 
 
@@ -62,8 +67,7 @@ def _frequency_bag_tensors(weight, index, bags, factors, count, mode, padding):
     scale = Tensor._from(_scaled_by_frequency(index.array).astype(weight.array.dtype)[:, None])
     rows = _embedding(weight, index, padding)
     rows = rows.detach() + (rows - rows.detach()) * scale
-    whole = Tensor._from(np.arange(len(index.array)))
-    return _bag_tensors(rows, whole, bags, factors, count, mode, -1)
+    return _combined(rows, index.array != padding, bags.array, factors, count, mode)
 
 
 _frequency_bag = composite("embedding_bag_frequency", _frequency_bag_tensors, 4, optional=("factors",), promote="keep",

@@ -101,10 +101,10 @@ _cast_to_integer = op("to_integer", _cast_arrays, None, promote="keep", batch="l
 
 
 @twin(lambda g, source, _target: engine.cast(g, source))
-def _cast_back(g, source, target):
+def _cast_back(g, source, _target):
     if g.dtype.is_complex and source.kind != "c":
         g = real(g)
-    return _cast(g, source, target) if g.array.dtype != source else g
+    return _cast(g, source, g.array.dtype) if g.array.dtype != source else g
 
 
 def to(input, dtype):

@@ -244,9 +244,15 @@ def _pow_arrays(a, b):
     return np.power(a, b)
 
 
+@twin(lambda x, out: x if x.dtype == out.dtype else x.astype(out.dtype))
+def like(x, out):
+    """x in the type of out."""
+    return to(x, out.dtype)
+
+
 _pow_tensor = binary("pow_tensor", _pow_arrays,
     lambda g, input, exponent, _out: where_zero(exponent == 0, g * (exponent * input ** (exponent - 1))),
-    lambda g, input, exponent, out: g * where_zero((input == 0) & (real(exponent) >= 0), out * log(input)),
+    lambda g, input, exponent, out: g * where_zero((input == 0) & (real(exponent) >= 0), out * log(like(input, out))),
     public=False, node="PowBackward1")  # fmt: skip
 
 

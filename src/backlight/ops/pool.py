@@ -92,9 +92,9 @@ def _max_pool_op(node):
 def unpool(g, shape, out, sizes):
     """g added at the positions of the maxima."""
     lead = shape[: len(shape) - len(sizes)]
-    index = reshape(out[1].detach(), (*lead, -1))
+    index = reshape(out[1].detach(), (*lead, math.prod(sizes)))
     n = math.prod(shape[len(lead) :])
-    return reshape(_ungather(reshape(g, (*lead, -1)), index, (*lead, n), len(lead)), shape)
+    return reshape(_ungather(reshape(g, (*lead, math.prod(sizes))), index, (*lead, n), len(lead)), shape)
 
 
 def _unpool_arrays(g, shape, out, sizes):

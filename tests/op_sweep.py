@@ -1,0 +1,582 @@
+"""PyTorch's own op database as the yardstick: every operation on every sample input, through both packages.
+
+`sweep` runs one operation in one type and counts, for each of `KINDS`, how many samples agree. tests/test_sweep.py asserts
+that all do but those in `KNOWN`; scripts/compatibility.py writes docs/compatibility.md from the same counts.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import itertools
+import signal
+import warnings
+from collections import Counter, defaultdict
+from pathlib import Path
+
+import numpy as np
+import torch
+import torch.autograd.forward_ad
+from torch.utils._pytree import tree_flatten, tree_unflatten
+
+import backlight
+import backlight.autograd.forward_ad
+import backlight.func
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")
+    from torch.testing._internal.common_methods_invocations import op_db
+
+VALUES, GRADIENTS, DOUBLE, FORWARD = "values", "gradients", "double", "forward"
+IN_PLACE, OUT, STRIDED, ERRORS, VMAP = "in-place", "out", "strided", "errors", "vmap"
+KINDS = (VALUES, GRADIENTS, DOUBLE, FORWARD, IN_PLACE, OUT, STRIDED, ERRORS, VMAP)
+TYPES = ("float64", "float32", "complex128", "int64", "bool")
+SECONDS = 30  # for one sample, against hanging
+
+DATABASE = {f"{o.name}:{o.variant_test_name}".rstrip(":"): o for o in op_db}
+# {"name" or "name:variant": tier}. A: what every program uses, B: what many do, C: rare, D: internals of PyTorch.
+TIERS = {
+    ":".join(line.split("\t")[:2]).rstrip(":"): line.split("\t")[2]
+    for line in Path(__file__).with_name("op_tiers.tsv").read_text().splitlines()[1:]
+}
+NAMES = [name for name, tier in TIERS.items() if tier in "ABC"]
+
+KNOWN: dict[tuple[str, str, str], str] = {}
+
+# How a sample is written as a call, where the database's own entry isn't the function of that name.
+CALLS = {
+    "einsum": lambda P, operands, equation: P.einsum(equation, operands),
+    "where": lambda P, x, condition, other, **k: P.where(condition, x, other, **k),
+    "polygamma": lambda P, x, n, **k: P.polygamma(n, x, **k),
+    "special.polygamma": lambda P, x, n, **k: P.special.polygamma(n, x, **k),
+    "nn.functional.embedding": lambda P, weight, index, **k: P.nn.functional.embedding(index, weight, **k),
+    "nn.functional.embedding_bag": lambda P, weight, index, **k: P.nn.functional.embedding_bag(index, weight, **k),
+    "svd_lowrank": lambda P, a, b, **k: P.svd_lowrank(a @ b.mT, **k),
+    "pca_lowrank": lambda P, a, b, **k: P.pca_lowrank(a @ b.mT, **k),
+    "linalg.pinv:singular": lambda P, a, b: P.linalg.pinv(a @ b.mT),
+    "linalg.lstsq:grad_oriented": lambda P, a, b, driver: P.linalg.lstsq(a, b, driver=driver)[:2],
+    "normal:number_mean": lambda P, std, mean, *a, **k: P.normal(mean, std, *a, **k),
+    "normal:in_place": lambda _P, x, *a, **k: x.clone().normal_(*a, **k),
+    "resize_": lambda _P, x, shape: x.clone().resize_(shape),
+    "resize_as_": lambda _P, x, other: x.clone().resize_as_(other),
+    "zero_": lambda _P, x: x.clone().zero_(),
+    **{name: lambda _P, x, name=name: getattr(x, name) for name in ("T", "H", "mT", "mH")},
+    **{
+        name: lambda _P, x, *a, name=name, **k: getattr(x.clone(), name + "_")(*a, **k)
+        for name in ("cauchy", "exponential", "geometric", "log_normal", "uniform")
+    },
+}
+UNINITIALISED = {"empty", "empty_like", "new_empty", "empty_strided", "new_empty_strided", "empty_permuted", "resize_", "resize_as_"}
+# Relative and absolute, the absolute in proportion to the largest value of a result.
+TOLERANCE = {"float64": 1e-7, "complex128": 1e-7, "float32": 2e-4, "complex64": 2e-4, "float16": 2e-3, "bfloat16": 2e-2}
+
+
+def our_function(name):
+    """What in Backlight takes the arguments of a sample of this operation of the database."""
+    bare = name.partition(":")[0]
+    call = CALLS.get(name) or CALLS.get(bare)
+    if call is not None:
+        return lambda *args, **kwargs: call(backlight, *args, **kwargs)
+    module, _dot, last = bare.rpartition(".")
+    found = importlib.import_module(f"backlight.{module}") if module else backlight
+    if module or hasattr(found, last) and not hasattr(backlight.Tensor, last):
+        return getattr(found, last)
+    method = lambda x, *args, **kwargs: getattr(x, last)(*args, **kwargs)  # noqa: E731
+    return getattr(found, last, method) if hasattr(torch, last) else method
+
+
+# From PyTorch's values to ours
+
+
+class Converter:
+    """Makes our value of a value of PyTorch. The same tensor stays the same; `leaves` pairs those that require grad."""
+
+    def __init__(self):
+        self.made = {}
+        self.leaves = []
+
+    def __call__(self, value):
+        if isinstance(value, torch.Tensor):
+            if id(value) not in self.made:
+                self.made[id(value)] = (value, self.tensor(value))
+            return self.made[id(value)][1]
+        if isinstance(value, (torch.dtype, torch.layout, torch.memory_format)):
+            return getattr(backlight, str(value).removeprefix("torch."))
+        if isinstance(value, torch.device):
+            return str(value)
+        if isinstance(value, torch.Generator):
+            return backlight.Generator().manual_seed(value.initial_seed())
+        if isinstance(value, dict):
+            return {k: self(v) for k, v in value.items()}
+        if isinstance(value, torch.Size):
+            return backlight.Size(value)
+        if isinstance(value, tuple) and hasattr(value, "_fields"):
+            return type(value)(*map(self, value))
+        if isinstance(value, (list, tuple)):
+            return type(value)(map(self, value))
+        return value
+
+    def tensor(self, value):
+        plain = value.detach().resolve_conj().resolve_neg()
+        extent = 1 + sum(s * (n - 1) for s, n in zip(plain.stride(), plain.shape)) if plain.numel() else 0
+        memory = plain.as_strided((extent,), (1,)).clone()  # the same strides over memory of our own
+        made = backlight.from_numpy(memory.as_strided(plain.shape, plain.stride()).numpy())
+        if value.requires_grad:
+            self.leaves.append((value, made.requires_grad_()))
+        return made
+
+
+def flat(value):
+    """The leaves of nested lists and tuples (of a Size: the Size)."""
+    if isinstance(value, (list, tuple)) and not isinstance(value, (torch.Size, backlight.Size)):
+        return [x for part in value for x in flat(part)]
+    return [value]
+
+
+def tensors(values, package):
+    return [v for v in flat(values) if isinstance(v, package.Tensor)]
+
+
+def differentiable(values, package):
+    return [v for v in tensors(values, package) if v.requires_grad]
+
+
+def as_array(tensor):
+    tensor = tensor.detach()
+    if isinstance(tensor, torch.Tensor):
+        tensor = tensor.resolve_conj().resolve_neg()
+    if "bfloat16" in str(tensor.dtype):
+        tensor = tensor.float()
+    return np.asarray(tensor.numpy(force=True))
+
+
+def random_like(both, rng):
+    """For each pair of tensors (PyTorch's, ours): the same random numbers in both packages."""
+    made = ([], [])
+    for pair in both:
+        theirs = pair[0]
+        array = rng.standard_normal(tuple(theirs.shape))
+        if theirs.dtype.is_complex:
+            array = array + 1j * rng.standard_normal(tuple(theirs.shape))
+        for package, x, out in zip((torch, backlight), pair, made):
+            out.append(package.from_numpy(np.array(array)).to(x.dtype))
+    return made
+
+
+# Comparisons
+
+
+class Differs(AssertionError):
+    """How our result differs from PyTorch's."""
+
+
+def compare(theirs, ours, what, values=True):
+    """Raises Differs unless both tensors (or numbers) are equal: type, shape, values within the tolerance."""
+    if not isinstance(theirs, torch.Tensor):
+        if isinstance(theirs, (torch.Size, str, type(None))):
+            if theirs != ours:
+                raise Differs(f"{what}: {ours}, not {theirs}")
+            return
+        theirs, ours = torch.tensor(theirs), backlight.tensor(ours)
+    if not isinstance(ours, backlight.Tensor):
+        raise Differs(f"{what}: {type(ours).__name__}, not a tensor")
+    kind = str(theirs.dtype).removeprefix("torch.")
+    if ours.dtype.name != kind:
+        raise Differs(f"{what}: {ours.dtype.name}, not {kind}")
+    a, b = as_array(theirs), as_array(ours)
+    if a.shape != b.shape:
+        raise Differs(f"{what}: shape {b.shape}, not {a.shape}")
+    if not values:
+        return
+    with np.errstate(all="ignore"):
+        if kind in TOLERANCE:
+            size = np.abs(a[np.isfinite(a)]).max(initial=0)
+            same = np.isclose(b, a, TOLERANCE[kind], TOLERANCE[kind] * (0.1 * size + 1e-2), equal_nan=True)
+        else:
+            same = a == b
+        if not same.all():
+            largest = np.abs(np.where(same, 0, a.astype(complex) - b)).max()
+            raise Differs(f"{what}: {np.count_nonzero(~same)} of {same.size} values differ, by up to {largest:.3g}")
+
+
+def compare_all(theirs, ours, what, values=True, grad=False):
+    a, b = flat(theirs), flat(ours)
+    if len(a) != len(b):
+        raise Differs(f"{len(b)} outputs, not {len(a)}")
+    for i, (x, y) in enumerate(zip(a, b)):
+        compare(x, y, f"{what} {i}", values)
+        if grad and isinstance(x, torch.Tensor) and x.requires_grad != y.requires_grad:
+            raise Differs(f"{what} {i}: requires_grad is {y.requires_grad}")
+
+
+def compare_gradients(theirs, ours, what):
+    for i, (x, y) in enumerate(zip(theirs, ours)):
+        if (x is None) != (y is None):  # no gradient and a gradient of zeros are as good as each other
+            if as_array(y if x is None else x).any():
+                raise Differs(f"{what} {i}: {'a value, not None' if x is None else 'None, not a value'}")
+        elif x is not None:
+            compare(x, y, f"{what} {i}")
+
+
+# One operation
+
+
+class Tally:
+    """How many samples agreed, by kind; what was wrong with the others; and what ran in a loop under vmap."""
+
+    def __init__(self):
+        self.total, self.passed = Counter(), Counter()
+        self.failures, self.loops = defaultdict(list), set()
+
+    @contextlib.contextmanager
+    def case(self, kind, number):
+        self.total[kind] += 1
+        try:
+            yield
+        except Exception as error:
+            name = "" if isinstance(error, Differs) else f"{type(error).__name__}: "
+            text = " ".join(f"{name}{error}".split())
+            self.failures[kind].append(f"sample {number}: {text[:300]}")
+        else:
+            self.passed[kind] += 1
+
+
+class OutOfTime(Exception):
+    pass
+
+
+@contextlib.contextmanager
+def time_limit(seconds):
+    def stop(*_):
+        raise OutOfTime(f"more than {seconds} seconds")
+
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def seeded(seed=0):
+    torch.manual_seed(seed)
+    backlight.manual_seed(seed)
+
+
+def types_of(name):
+    """Those of TYPES that PyTorch has for this operation."""
+    supported = DATABASE[name].supported_dtypes("cpu")
+    return [t for t in TYPES if getattr(torch, t) in supported]
+
+
+def sweep(name, kind_of_number, choose=lambda samples: list(samples)):
+    """Runs the chosen samples of an operation in a type through everything but its error inputs."""
+    op, dtype = DATABASE[name], getattr(torch, kind_of_number)
+    grad = op.supports_autograd and dtype in op.supported_backward_dtypes("cpu")
+    tally = Tally()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.manual_seed(0)
+        samples = choose(list(op.sample_inputs("cpu", dtype, requires_grad=grad)))
+        torch.manual_seed(1)
+        others = choose(list(op.sample_inputs("cpu", dtype, requires_grad=grad)))
+        function = our_function(name)
+        for number, (sample, other) in enumerate(zip(samples, others)):
+            try:
+                with time_limit(SECONDS):
+                    Sample(op, name, function, sample, tally, number).run(other)
+            except OutOfTime as error:
+                tally.total[VALUES] += 1
+                tally.failures[VALUES].append(f"sample {number}: {error}")
+    return tally
+
+
+def sweep_errors(name):
+    """Runs the error inputs of an operation: both packages must raise the same type of exception."""
+    op, tally = DATABASE[name], Tally()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        function = our_function(name)
+        for number, wrong in enumerate(op.error_inputs("cpu")):
+            sample = wrong.sample_input
+            args, kwargs = (sample.input, *sample.args), sample.kwargs
+            theirs = raised_by(op.op, args, kwargs)
+            if theirs is None:
+                continue
+            with tally.case(ERRORS, number):
+                convert = Converter()
+                ours = raised_by(function, convert(args), convert(kwargs))
+                if type(ours).__name__ != type(theirs).__name__:
+                    raise Differs(f"{type(ours).__name__} ({ours}), not {type(theirs).__name__} ({theirs})")
+    return tally
+
+
+def raised_by(function, args, kwargs):
+    try:
+        function(*args, **kwargs)
+    except Exception as error:
+        return error
+    return None
+
+
+class Sample:
+    """One sample input of an operation; each method compares something else."""
+
+    def __init__(self, op, name, function, sample, tally, number):
+        self.op, self.name, self.function, self.sample = op, name, function, sample
+        self.tally, self.number = tally, number
+        self.has_values = op.name not in UNINITIALISED
+
+    def case(self, kind):
+        return self.tally.case(kind, self.number)
+
+    def run(self, other):
+        if self.autograd():
+            self.forward()
+            self.strided()
+        self.in_place()
+        self.out()
+        self.vmap(other)
+
+    def theirs(self, args, kwargs):
+        seeded()
+        return self.sample.output_process_fn_grad(self.op.op(*args, **kwargs))
+
+    def ours(self, args, kwargs):
+        seeded()
+        return self.sample.output_process_fn_grad(self.function(*args, **kwargs))
+
+    def autograd(self):
+        """Values, gradients and gradients of gradients. Returns whether PyTorch has gradients."""
+        args, kwargs = (self.sample.input, *self.sample.args), self.sample.kwargs
+        theirs = self.theirs(args, kwargs)
+        convert = Converter()
+        our_args, our_kwargs = convert(args), convert(kwargs)
+        ours = None
+        with self.case(VALUES):
+            ours = self.ours(our_args, our_kwargs)
+            if theirs is not NotImplemented or ours is not NotImplemented:
+                compare_all(theirs, ours, "output", self.has_values, grad=True)
+        outs = differentiable(theirs, torch)
+        if not convert.leaves or not outs:
+            return False
+        leaves, our_leaves = zip(*convert.leaves)
+        our_outs = differentiable(ours, backlight)
+        rng = np.random.default_rng(0)
+        g, our_g = random_like(zip(outs, our_outs if len(our_outs) == len(outs) else outs), rng)
+        second = self.op.supports_gradgrad
+        for x in (*g, *our_g):
+            x.requires_grad_(second)
+        try:
+            first = torch.autograd.grad(outs, leaves, g, allow_unused=True, create_graph=second)
+        except RuntimeError:  # PyTorch has no second derivative here
+            if not second:
+                raise
+            second, outs = False, differentiable(self.theirs(args, kwargs), torch)
+            first = torch.autograd.grad(outs, leaves, g, allow_unused=True)
+        our_first = [None] * len(first)
+        with self.case(GRADIENTS):
+            our_first = backlight.autograd.grad(our_outs, our_leaves, our_g, allow_unused=True, create_graph=second)
+            compare_gradients(first, our_first, "gradient")
+        graphs = [i for i, x in enumerate(first) if second and x is not None and x.requires_grad]
+        if not graphs:
+            return True
+        first, our_first = ([each[i] for i in graphs] for each in (first, our_first))
+        present = [x if y is None else y for x, y in zip(first, our_first)]
+        g2, our_g2 = random_like(zip(first, present), rng)
+        try:
+            twice = torch.autograd.grad(first, [*leaves, *g], g2, allow_unused=True)
+        except RuntimeError:
+            return True
+        with self.case(DOUBLE):
+            if any(x is None or not x.requires_grad for x in our_first):
+                raise Differs("a gradient has no graph")
+            our_twice = backlight.autograd.grad(our_first, [*our_leaves, *our_g], our_g2, allow_unused=True)
+            compare_gradients(twice, our_twice, "second gradient")
+        return True
+
+    def forward(self):
+        """The tangents of the outputs for random tangents of all inputs that require grad."""
+        if not self.op.supports_forward_ad:
+            return
+        args = ((self.sample.input, *self.sample.args), self.sample.kwargs)
+        leaves, spec = tree_flatten(args)
+        convert = Converter()
+        both = [(x.detach(), convert(x.detach())) if isinstance(x, torch.Tensor) else (x, convert(x)) for x in leaves]
+        places = [i for i, x in enumerate(leaves) if isinstance(x, torch.Tensor) and x.requires_grad]
+        tangents, our_tangents = random_like([both[i] for i in places], np.random.default_rng(0))
+
+        def run(package, call, side, tangents):
+            ad = package.autograd.forward_ad
+            values = [pair[side] for pair in both]
+            with ad.dual_level():
+                for i, tangent in zip(places, tangents):
+                    values[i] = ad.make_dual(values[i], tangent)
+                args, kwargs = tree_unflatten(values, spec)
+                return [ad.unpack_dual(x).tangent for x in tensors(call(args, kwargs), package)]
+
+        try:
+            theirs = run(torch, self.theirs, 0, tangents)
+        except RuntimeError:  # PyTorch has no forward mode here
+            return
+        with self.case(FORWARD):
+            compare_gradients(theirs, run(backlight, self.ours, 1, our_tangents), "tangent")
+
+    def strided(self):
+        """Values and gradients of the same sample in memory with gaps."""
+        sample = self.sample.noncontiguous()
+        args, kwargs = (sample.input, *sample.args), sample.kwargs
+        theirs = self.theirs(args, kwargs)
+        convert = Converter()
+        our_args, our_kwargs = convert(args), convert(kwargs)
+        outs = differentiable(theirs, torch)
+        with self.case(STRIDED):
+            ours = self.ours(our_args, our_kwargs)
+            compare_all(theirs, ours, "output", self.has_values)
+            if convert.leaves and outs:
+                leaves, our_leaves = zip(*convert.leaves)
+                our_outs = differentiable(ours, backlight)
+                g, our_g = random_like(zip(outs, our_outs), np.random.default_rng(0))
+                first = torch.autograd.grad(outs, leaves, g, allow_unused=True)
+                our_first = backlight.autograd.grad(our_outs, our_leaves, our_g, allow_unused=True)
+                compare_gradients(first, our_first, "gradient")
+
+    def in_place(self):
+        """The in-place form on a copy of the input: the values it leaves, and the gradients through it."""
+        theirs = self.op.inplace_variant
+        if theirs is None:
+            return
+        module, _dot, last = self.op.name.rpartition(".")
+        if not module:
+            ours = getattr(backlight.Tensor, last + "_", None)
+        elif hasattr(backlight.nn.functional, last + "_"):
+            ours = getattr(backlight.nn.functional, last + "_")
+        else:
+            ours = lambda *args, **kwargs: self.function(*args, inplace=True, **kwargs)  # noqa: E731
+        args, kwargs = (self.sample.input, *self.sample.args), self.sample.kwargs
+        convert = Converter()
+        our_args, our_kwargs = convert(args), convert(kwargs)
+
+        def run(function, args, kwargs):
+            seeded()
+            x = args[0].clone()
+            result = function(x, *args[1:], **kwargs)
+            if result is not x:
+                raise Differs("what returns isn't the tensor itself")
+            return x
+
+        try:
+            result = run(theirs, args, kwargs)
+        except Exception:  # this sample has no in-place form
+            return
+        with self.case(IN_PLACE):
+            our_result = run(ours, our_args, our_kwargs)
+            compare(result, our_result, "output")
+            if convert.leaves and result.requires_grad:
+                leaves, our_leaves = zip(*convert.leaves)
+                g, our_g = random_like([(result, our_result)], np.random.default_rng(0))
+                first = torch.autograd.grad(result, leaves, g, allow_unused=True)
+                compare_gradients(first, backlight.autograd.grad(our_result, our_leaves, our_g, allow_unused=True), "gradient")
+
+    def out(self):
+        """`out=`: tensors of the right shape are filled and returned."""
+        if not self.op.supports_out or "out" in self.sample.kwargs:
+            return
+        args, kwargs = (self.sample.input, *self.sample.args), self.sample.kwargs
+        with torch.no_grad():
+            try:
+                seeded()
+                expected = self.op.op(*args, **kwargs)
+                out = tree_map(torch.empty_like, expected)
+                seeded()
+                self.op.op(*args, **kwargs, out=out)
+            except Exception:  # this sample has no out=
+                return
+        with self.case(OUT), backlight.no_grad():
+            convert = Converter()
+            our_out = convert(tree_map(torch.zeros_like, expected))
+            our_out = tuple(our_out) if isinstance(our_out, tuple) else our_out
+            seeded()
+            result = self.function(*convert(args), **convert(kwargs), out=our_out)
+            if any(x is not y for x, y in zip(flat(result), flat(our_out))):
+                raise Differs("what returns isn't the tensor given as out=")
+            compare_all(expected, our_out, "output", self.has_values)
+
+    def vmap(self, other):
+        """vmap over two stacked samples against a loop: values, and gradients through it."""
+        leaves, spec = tree_flatten(((self.sample.input, *self.sample.args), self.sample.kwargs))
+        others, other_spec = tree_flatten(((other.input, *other.args), other.kwargs))
+        if other_spec != spec or not all(map(stackable, leaves, others)):
+            others = leaves
+        places = [i for i, x in enumerate(leaves) if isinstance(x, torch.Tensor)]
+        if not places:
+            return
+        for mapped in {tuple(places), tuple(places[:1]), tuple(places[1:])} - {()}:
+            self.vmap_over(mapped, leaves, others, spec)
+
+    def vmap_over(self, mapped, leaves, others, spec):
+        shared, second = Converter(), Converter()
+        ours = [(shared(x), second(y) if i in mapped else None) for i, (x, y) in enumerate(zip(leaves, others))]
+
+        def call(function, values):
+            args, kwargs = tree_unflatten(values, spec)
+            return flat(function(*args, **kwargs))
+
+        def row(k):
+            return [pair[k] if i in mapped else pair[0] for i, pair in enumerate(ours)]
+
+        def batch(package, pairs):
+            return [package.stack([x, y]) for i, (x, y) in enumerate(pairs) if i in mapped]
+
+        def over(package, function):
+            values = [x for x, _ in ours] if package is backlight else list(leaves)
+
+            def of_one(*stacked):
+                for i, x in zip(sorted(mapped), stacked):
+                    values[i] = x
+                return tuple(call(function, values))
+
+            randomness = "different" if self.random() else "error"
+            return package.func.vmap(of_one, randomness=randomness)
+
+        try:
+            loop = [call(self.function, row(k)) for k in (0, 1)]
+            expected = [backlight.stack(pair) for pair in zip(*loop)]
+        except Exception:  # the values count elsewhere, and vmap can't return other things than tensors of one shape
+            return
+        caught = None
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            try:
+                result = over(backlight, self.function)(*batch(backlight, ours))
+                failed = None
+            except Exception as error:
+                failed = error
+        if failed is not None:
+            try:
+                over(torch, self.op.op)(*batch(torch, list(zip(leaves, others))))
+            except Exception:  # PyTorch can't either
+                return
+        with self.case(VMAP):
+            if failed is not None:
+                raise failed
+            self.tally.loops.update(
+                str(w.message).split(":")[0].rpartition(" ")[2] for w in caught if "batching rule" in str(w.message)
+            )
+            for i, (x, y) in enumerate(zip(expected, result, strict=True)):
+                compare_ours(x, y, f"output {i}", self.has_values and not self.random())
+                if x.requires_grad != y.requires_grad:
+                    raise Differs(f"output {i}: requires_grad is {y.requires_grad}")
+            inputs = [y for _x, y in shared.leaves] + [y for _x, y in second.leaves]
+            outs = [i for i, x in enumerate(expected) if x.requires_grad]
+            if inputs and outs and not self.random():
+                g = [backlight.randn_like(expected[i]) for i in outs]
+                want = backlight.autograd.grad([expected[i] for i in outs], inputs, g, allow_unused=True)
+                got = backlight.autograd.grad([result[i] for i in outs], inputs, g, allow_unused=True)
+                for i, (x, y) in enumerate(zip(want, got)):
+                    if x is not None and y is not None:
+                        compare_ours(x, y, f"gradient {i}")
+
+    def random(self):
+        return self.op.name in RANDOM
