@@ -103,7 +103,7 @@ KNOWN = {
        for kind in ("float16", "bfloat16")},
     **{("as_strided_scatter", kind): WRONG for kind in ("float64", "float32", "complex128")},
     ("cov", "float32"): CANCELS, ("logcumsumexp", "float32"): CANCELS,
-    **{(name, kind): HALF for name in ("nn.functional.embedding_bag", "nn.functional.grid_sample")
+    **{(name, kind): HALF for name in ("nn.functional.embedding_bag", "nn.functional.grid_sample", "nn.functional.multi_head_attention_forward")
        for kind in ("float16", "bfloat16")},
     ("view_as_complex", "float16"): NO_TYPE, ("complex", "float16"): NO_TYPE,
 }  # fmt: skip

@@ -134,9 +134,24 @@ class Batched(Tensor):
         text = repr(self.value).replace("\n", "\n    ")
         return f"BatchedTensor(lvl={self.level.number}, bdim=0, value=\n    {text}\n)"
 
+    def mapped(self, function, *size):
+        """function(value), or function(value, whole size) for the size of a sample: creates tensors for the whole batch."""
+        return Batched(function(self.value, *[(self.level.size, *s) for s in size]), self.level)
+
+    def numpy(self, *, force=False):
+        """RuntimeError: there is no array of one sample."""
+        del force
+        raise RuntimeError("Cannot access data pointer of Tensor that doesn't have storage")
+
+    tolist = numpy
+
     def write(self, result):
         """Writes a result of in-place work into the values."""
         result = result if isinstance(result, Tensor) else result[0]
+        if (inner := level_of([result])) is not None and inner.number > self.level.number:
+            from .inplace import VMAPPED
+
+            raise RuntimeError(VMAPPED)
         if result.shape != self.shape:
             raise RuntimeError(
                 f"output with shape {list(self.shape)} doesn't match the broadcast shape {list(result.shape)}"

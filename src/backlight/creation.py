@@ -272,6 +272,8 @@ def _filled(name, make, words):
         if not isinstance(input, Tensor):
             kind = type(input).__name__
             raise TypeError(f"{name}_like(): argument 'input' (position 1) must be Tensor, not {kind}")
+        if hasattr(input, "mapped"):  # under vmap: zeros for every sample
+            return input.mapped(lambda x: like(x, dtype=dtype, device=device, memory_format=memory_format))
         array_type = input.array.dtype if dtype is None else dtype.array_type
         order = "C" if memory_format is dtypes.contiguous_format else "K"
         array = np.empty_like(input.array, array_type, order=order)
@@ -285,6 +287,8 @@ def _filled(name, make, words):
     def new(self, *size, dtype=None, device=None, requires_grad=False, layout=None, pin_memory=False, **kwargs):
         del layout, pin_memory
         size = _shape(f"new_{name}", size or (kwargs.pop("size", ()),))
+        if hasattr(self, "mapped"):
+            return self.mapped(lambda x, size: new(x, size, dtype=dtype, device=device), size)
         return _finish(make(size, self.array.dtype if dtype is None else dtype.array_type), None, device, requires_grad)
 
     new.__name__ = f"new_{name}"
@@ -386,6 +390,8 @@ def full_like(input, fill_value, *, dtype=None, layout=None, device=None, requir
     del layout, memory_format
     array_type = input.array.dtype if dtype is None else dtype.array_type
     fill_value = _fill_value("full_like", fill_value)
+    if hasattr(input, "mapped"):
+        return input.mapped(lambda x: full_like(x, fill_value, dtype=dtype, device=device))
     return _finish(np.full_like(input.array, fill_value, array_type), None, device, requires_grad)
 
 

@@ -21,7 +21,8 @@ def saved_output(node, array, number=0):
         return tuple(saved_output(node, a, i) for i, a in enumerate(array))
     tensor = Tensor._from(array)
     if array.dtype.kind not in "biu":
-        tensor.node = node if node.outputs == 1 else Port(node, number)
+        origin = (getattr(node, "extra", None) or {}).get("output_node", node)
+        tensor.node = origin if node.outputs == 1 else Port(origin, number)
     if modes.levels and getattr(node, "extra", None):
         tensor.__dict__.update((("tangents", t) for i, t in node.extra.get("tangents", {}).items() if i == number))
     if node.output_version is None:

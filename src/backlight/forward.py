@@ -111,8 +111,8 @@ def primal_of(tensor, level):
 
 def in_layout_of(primal, tangent):
     """The tangent, copied if its strides are not the primal's: views of both must fall on the same elements."""
-    if tangent.array.strides == primal.array.strides or primal.array.size <= 1:
-        return tangent
+    if type(tangent) is not Tensor or tangent.array.strides == primal.array.strides or primal.array.size <= 1:
+        return tangent  # a batch of tangents is laid out by its first use
     result = Tensor._from(np.zeros_like(primal.array, tangent.array.dtype))
     return result.copy_(tangent)
 
@@ -247,7 +247,19 @@ def write_tangents(tensor, result) -> None:
                 old = zeros if root is tensor else _same_view(root, tensor, zeros)
                 set_tangent(root, level, zeros)
                 set_tangent(tensor, level, old)
+            if new is not None and type(new) is not Tensor and type(old) is Tensor:
+                _replace_tangent(tensor, level, new)
+                continue
             if new is None:
                 old.zero_()
             else:
                 old.copy_(new)
+
+
+def _replace_tangent(tensor, level, tangent) -> None:
+    """A tangent that is batched by vmap in place of one that isn't: nothing can be written into the latter."""
+    root = tensor if tensor.base is None else tensor.base.root
+    if (root.array.shape, root.array.strides) != (tensor.array.shape, tensor.array.strides):
+        raise RuntimeError("vmap: a tangent that is batched can't be written into a part of a tensor whose tangent isn't")
+    set_tangent(root, level, tangent)
+    set_tangent(tensor, level, tangent)

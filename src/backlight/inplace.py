@@ -12,6 +12,13 @@ from .engine import AccumulateGrad
 from .state import modes
 from .tensor import Tensor
 
+VMAPPED = (
+    "vmap: inplace arithmetic(self, *extra_args) is not possible because there exists a Tensor `other` in extra_args that has more elements "
+    "than `self`. This happened due to `other` being vmapped over but `self` not being vmapped over in a vmap. Please try to use "
+    "out-of-place operators instead of inplace arithmetic. If said operator is being called inside the PyTorch framework, please file a bug "
+    "report instead."
+)
+
 
 def write_out(out, result, name=None, exact=False):
     """Stores a result in the tensor given as `out=`, resizing it if needed. RuntimeError where the types don't fit.
@@ -133,6 +140,8 @@ def inplace(function, tensor, args=(), kwargs=None):
     result = function(stand_in, *args, **(kwargs or {}))
     views.check_writable(tensor, result.node is not None)
     array = tensor.array
+    if modes.levels and hasattr(result, "write"):
+        raise RuntimeError(VMAPPED)
     if result.array.shape != array.shape:
         raise RuntimeError(
             f"output with shape {list(array.shape)} doesn't match the broadcast shape {list(result.array.shape)}"

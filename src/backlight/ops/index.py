@@ -87,8 +87,8 @@ def _without_batches(index):
         if type(item) is batching.Batched:
             if item.dtype in (dtypes.bool_, dtypes.uint8):
                 raise RuntimeError(
-                    "vmap: We do not support batching operators that can output dynamic shape. Attempted to vmap over aten::nonzero. "
-                    "Please file an issue at https://github.com/pytorch/pytorch/issues if you need this feature."
+                    "vmap: We do not support batching operators that can support dynamic shape. Attempting to batch over indexing with a "
+                    "boolean mask."
                 )
             zeros = np.zeros(item.array.shape or (1,), np.int64)
             stand_ins[id(zeros)] = item
@@ -304,7 +304,8 @@ def _store(self, src):
     if extra > 0 and builtins.all(n == 1 for n in src.array.shape[:extra]):
         src = reshape(src, src.array.shape[extra:])
     try:
-        np.broadcast_to(src.array, shape)
+        if np.broadcast_shapes(src.array.shape, shape) != shape:
+            raise ValueError
     except ValueError:
         raise RuntimeError(_no_broadcast(src, shape)) from None
     return inplace(lambda old: _copy(old, src, self.array.dtype, shape, src.array.dtype), self)

@@ -9,10 +9,10 @@ from numpy.lib.stride_tricks import as_strided as _strides
 
 from .. import batching, dtypes, views
 from ..dtypes import Size
-from ..engine import Node, clock, modes, sum_to
+from ..engine import Node, clock, modes, set_grad_mode, sum_to
 from ..op import OPS, build, check_broadcast, face, op, public, twin
 from ..tensor import Tensor, dimension
-from .cast import clone, conj
+from .cast import clone, conj, view_as_complex, view_as_real
 from .check import invalid_combination
 
 
@@ -507,10 +507,61 @@ def tile(input, *dims):
 
 
 def geometry(root, view):
-    """(root shape, root strides, view shape, view strides, offset), in elements: where a view lies in its root."""
+    """(root shape, root strides, view shape, view strides, offset), in elements: where a view lies in its root.
+
+    If just one of them is complex, in real numbers, of which a complex number has two in a last dimension."""
     a, b = root.array, view.array
+    if kinds(root, view) is not None:
+        a, b = _as_reals(a), _as_reals(b)
     offset = (b.__array_interface__["data"][0] - a.__array_interface__["data"][0]) // a.itemsize
     return (a.shape, _element_strides(a), b.shape, _element_strides(b), offset)
+
+
+def kinds(root, view):
+    """Whether root and view are complex, if just one of them is; else None."""
+    found = root.array.dtype.kind == "c", view.array.dtype.kind == "c"
+    return found if found[0] is not found[1] else None
+
+
+def _as_reals(x):
+    """Complex numbers as pairs of reals in a last dimension, the same memory; other arrays as they are."""
+    if x.dtype.kind != "c":
+        return x
+    half = x.dtype.itemsize // 2
+    pairs = _strides(x.real, (*x.shape, 2), (*x.strides, half))
+    return pairs
+
+
+def _part_of_arrays(g, places, kinds):
+    if kinds is None:
+        return _strided_get(g, *places)
+    part = _strided_get(_as_reals(g) if kinds[0] else g, *places)
+    return part.view(np.result_type(part.dtype, np.complex64))[..., 0] if kinds[1] else part
+
+
+def _with_part_arrays(g, part, places, kinds):
+    if kinds is None:
+        return _strided_set(g, part, *places)
+    whole = _strided_set(_as_reals(g) if kinds[0] else g, _as_reals(part), *places)
+    return whole.view(g.dtype)[..., 0] if kinds[0] else whole
+
+
+@twin(_part_of_arrays)
+def part_of(g, places, kinds):
+    """The part of a root's gradient that belongs to a view at these `places`."""
+    if kinds is None:
+        return strided_get(g, *places)
+    part = strided_get(view_as_real(g) if kinds[0] else g, *places)
+    return view_as_complex(part) if kinds[1] else part
+
+
+@twin(_with_part_arrays)
+def with_part(g, part, places, kinds):
+    """A root's gradient with another part for the view."""
+    if kinds is None:
+        return strided_set(g, part, *places)
+    whole = strided_set(view_as_real(g) if kinds[0] else g, view_as_real(part) if kinds[1] else part, *places)
+    return view_as_complex(whole) if kinds[0] else whole
 
 
 def _element_strides(array):
@@ -584,11 +635,26 @@ _as_strided = op("as_strided",
 
 def as_strided_node(root, view) -> Node:
     """The node that makes `view` from its root as the root is now."""
+    return part_node(root.node, geometry(root, view), kinds(root, view))
+
+
+def part_node(parent, places, kinds) -> Node:
+    """The node that makes the view at these places from a root whose node is `parent`."""
     build(OPS["as_strided"])
-    node = object.__new__(OPS["as_strided"].node_class)
-    node.edges, node.seq, node.hooks = (root.node,), next(clock), None
-    node.parameters = geometry(root, view)
-    return node
+    if kinds is None:
+        node = object.__new__(OPS["as_strided"].node_class)
+        node.edges, node.seq, node.hooks, node.parameters = (parent,), next(clock), None, places
+        return node
+    shape, strides = places[:2]  # the operations need a tensor: one of the same layout, without its values
+    reals = _strides(np.zeros(max(_spans(*places), 1)), shape, [s * 8 for s in strides])
+    whole = Tensor._from(reals.view(np.complex128)[..., 0] if kinds[0] else reals)
+    whole.node = parent
+    was_enabled = modes.grad
+    set_grad_mode(True)
+    part = _as_strided(view_as_real(whole) if kinds[0] else whole, *places)
+    result = view_as_complex(part) if kinds[1] else part
+    set_grad_mode(was_enabled)
+    return result.node
 
 
 @public()
