@@ -117,8 +117,9 @@ def signature(function, method=False) -> str:
 
 
 def definition(name: str, function, method=False) -> str:
-    if hasattr(function, "op"):
-        build(function.op)  # before its first call an operation is a stub without a signature
+    primitive = getattr(function, "__wrapped__", function)
+    if hasattr(primitive, "op"):
+        build(primitive.op)  # before its first call an operation is a stub without a signature
     return f"def {name}({signature(function, method)}) -> {qualified(returns(name, function))}: ..."
 
 
@@ -205,9 +206,10 @@ def module_stub(module: str) -> str:
 
 def stubs() -> dict[Path, str]:
     """The text of every stub file."""
+    package = package_stub()  # first, since it imports what is imported when asked for
     return {
         SOURCE / "tensor.pyi": tensor_stub(),
-        SOURCE / "__init__.pyi": package_stub(),
+        SOURCE / "__init__.pyi": package,
         **{SOURCE / f"{name.replace('.', '/')}.pyi": module_stub(name) for name in ("nn.functional", "linalg", "special")},
     }
 

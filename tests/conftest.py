@@ -14,6 +14,7 @@ torch.set_num_threads(1)
 
 
 def pytest_addoption(parser):
+    parser.addoption("--programs", type=int, default=300, help="how many random programs test_random_programs.py runs")
     parser.addoption("--whole", action="store_true", help="run the sweeps over all their cases, not over a sample")
 
 

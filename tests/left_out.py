@@ -97,7 +97,7 @@ LEFT_OUT = {
         TYPES: "chalf",
         NESTED: "to_padded_tensor",
         DEVICES: "ipu mtia record_stream xpu to_mkldnn",
-        STORAGE: "storage storage_type untyped_storage",
+        STORAGE: "storage_type",
         REMOVED: "eig lstsq reinforce solve symeig",
         BACKEND: "slice_inverse",
         PROTOTYPE: "hash_tensor index",

@@ -14,8 +14,11 @@ Graphs and tangents belong to the values, so backward and forward mode need noth
 
 from __future__ import annotations
 
+import functools
 import math
 import warnings
+
+from numpy import broadcast_shapes
 
 from .dtypes import from_array_type, promote
 from .state import modes, set_levels
@@ -229,7 +232,15 @@ def _elementwise(op, values, batched, _size, parameters):
             x.to(t) if b and x.array.ndim == 1 and from_array_type(x.array.dtype) is not t else x
             for x, b in zip(values, batched)
         ]
-    return op.function(*aligned(values, batched), *parameters)
+    return op.function(*_broadcast(op, aligned(values, batched)), *parameters)
+
+
+def _broadcast(op, values):
+    """Inputs expanded to one shape, for operations whose gradients aren't summed over what broadcasts."""
+    if op.broadcasts or len(values) == 1:
+        return values
+    shape = broadcast_shapes(*[x.array.shape for x in values if isinstance(x, Tensor)])
+    return [x.expand(shape) if isinstance(x, Tensor) and x.array.shape != shape else x for x in values]
 
 
 _DIMS = ("dim", "dims", "dim0", "dim1", "dim2")
@@ -255,20 +266,54 @@ def _leading(op, values, batched, size, parameters):
 
 
 def _loop(op, values, batched, size, parameters):
-    warnings.warn(
-        f"There is a performance drop because we have not yet implemented the batching rule for {op.name}: it runs once for each "
-        "sample. docs/compatibility.md lists such operations.",
-        UserWarning,
-        stacklevel=4,
-    )
-    from .ops.join import stack
-
+    _warn_of_loop(op.name)
     samples = [
         op.function(*[x.select(0, i) if b else x for x, b in zip(values, batched)], *parameters) for i in range(size)
     ]
     if isinstance(samples[0], tuple):
-        return tuple(stack(each) for each in zip(*samples, strict=True))
-    return stack(samples)
+        return tuple(_stacked(samples))
+    return _stacked([(x,) for x in samples])[0]
+
+
+def in_loop(function):
+    """Lets a function that reads the values of its tensors run under vmap: once for each sample, with a warning."""
+
+    @functools.wraps(function)
+    def looped(*args, **kwargs):
+        if not modes.levels:
+            return function(*args, **kwargs)
+        from .utils._pytree import tree_flatten, tree_unflatten
+
+        leaves, spec = tree_flatten((args, kwargs))
+        level = level_of([x for x in leaves if isinstance(x, Tensor)])
+        if level is None:
+            return function(*args, **kwargs)
+        _warn_of_loop(function.__name__)
+        samples = []
+        for i in range(level.size):
+            args, kwargs = tree_unflatten(
+                [x.value.select(0, i) if type(x) is Batched and x.level is level else x for x in leaves], spec
+            )
+            samples.append(tree_flatten(function(*args, **kwargs)))
+        stacked = _stacked([outputs for outputs, _spec in samples])
+        return tree_unflatten([Batched(x, level) for x in stacked], samples[0][1])
+
+    return looped
+
+
+def _warn_of_loop(name):
+    warnings.warn(
+        f"There is a performance drop because we have not yet implemented the batching rule for {name}: it runs once for each "
+        "sample. docs/compatibility.md lists such operations.",
+        UserWarning,
+        stacklevel=5,
+    )
+
+
+def _stacked(samples):
+    from .ops.join import stack
+
+    return [stack(each) for each in zip(*samples, strict=True)]
 
 
 # Rules: rule(op, inputs, batched, size, parameters), with the batch in front of the inputs that are batched
@@ -351,7 +396,7 @@ def roll_rule(op, inputs, batched, size, parameters):
     if parameters[1]:
         return op.function(inputs[0], parameters[0], shifted(parameters[1]))
     (x,) = inputs
-    return op.function(x.flatten(1), parameters[0], (1,)).reshape(x.array.shape)
+    return op.function(x.flatten(1), parameters[0], (1,)).reshape(x.array.shape) if x.array.ndim > 1 else x.clone()
 
 
 def product(a, b, a_batched, b_batched):
@@ -378,7 +423,7 @@ def addmm_rule(_op, inputs, batched, _size, parameters):
     beta, alpha = parameters or (1, 1)
     bias, a, b = inputs
     result = product(a, b, *batched[1:])
-    bias, result = aligned([bias, result], [batched[0], True])
+    bias, result = aligned([bias, result], [batched[0], batched[1] or batched[2]])
     return (bias if beta == 1 else bias * beta) + (result if alpha == 1 else result * alpha)
 
 
@@ -396,7 +441,7 @@ def reduced(op, inputs, batched, _size, parameters):
     """The rule of an elementwise loss: without its reduction on the batch, then the reduction of each sample."""
     place = op.parameters.index("reduction")
     plain = (*parameters[:place], "none", *parameters[place + 1 :])
-    loss = op.function(*aligned(inputs, batched), *plain)
+    loss = op.function(*_broadcast(op, aligned(inputs, batched)), *plain)
     how = parameters[place]
     if how == "none" or loss.array.ndim == 1:
         return loss
@@ -423,6 +468,17 @@ def nll_rule(op, inputs, batched, size, parameters):
     kept = target != ignore[0]
     weights = kept.to(x.dtype) if weight is None else weight[target.where(kept, target * 0)] * kept.to(x.dtype)
     return total / weights.flatten(1).sum(1)
+
+
+def rows_rule(op, inputs, batched, size, parameters):
+    """The rule of a loss of rows (N, C): the rows of all samples without reduction, then the reduction of each sample."""
+    if any(batched[2:]):
+        return _loop(op, inputs, batched, size, parameters)
+    place = op.parameters.index("reduction")
+    rows = [expanded(x, b, size).flatten(0, 1) for x, b in zip(inputs[:2], batched)]
+    loss = op.function(*rows, *inputs[2:], *parameters[:place], "none", *parameters[place + 1 :]).reshape((size, -1))
+    how = parameters[place]
+    return loss if how == "none" else loss.mean(1) if how == "mean" else loss.sum(1)
 
 
 def embedding_rule(op, inputs, batched, size, parameters):
@@ -538,6 +594,38 @@ def index_put_rule(op, inputs, batched, size, parameters):
     index = parameters[op.parameters.index("index" if "index" in op.parameters else "place")]
     picked = np.broadcast_to(np.int8(0), x.array.shape[1:] if batched[0] else x.array.shape)[index]
     return index_rule(op, [x, _padded(expanded(value, batched[1], size), picked.ndim)], [batched[0], True], size, parameters)
+
+
+def take_rule(_op, inputs, batched, size, _parameters):
+    x, index = (expanded(v, b, size) for v, b in zip(inputs, batched))
+    x = x.reshape((size, -1))
+    return x.gather(1, index.reshape((size, -1)) % x.array.shape[1]).reshape(index.array.shape)
+
+
+def put_rule(_op, inputs, batched, size, parameters):
+    x, index, source = (expanded(v, b, size) for v, b in zip(inputs, batched))
+    flat, index, source = (v.reshape((size, -1)) for v in (x, index, source))
+    write = flat.scatter_add if parameters[0] else flat.scatter
+    return write(1, index % flat.array.shape[1], source).reshape(x.array.shape) if index.array.size else x.clone()
+
+
+def isin_rule(op, inputs, batched, size, parameters):
+    if not batched[1]:
+        return op.function(*inputs, *parameters)
+    x, tests = (expanded(v, b, size) for v, b in zip(inputs, batched))
+    found = (x.reshape((size, -1, 1)) == tests.reshape((size, 1, -1))).any(2).reshape(x.array.shape)
+    return ~found if parameters[-1] else found
+
+
+def as_strided_rule(_op, inputs, _batched, size, parameters):
+    """A copy, not a view: of samples whose memory is contiguous, as far as they know."""
+    import numpy as np
+
+    from .ops.index import _index
+
+    *_root, shape, strides, offset = parameters
+    places = sum((np.arange(n) * s for n, s in zip(np.ix_(*map(range, shape)), strides)), np.int64(offset)) if shape else offset
+    return _index(inputs[0].reshape((size, -1)), (slice(None), places))
 
 
 def copy_rule(_op, inputs, batched, size, parameters):

@@ -6,7 +6,6 @@ saved, whether shapes can broadcast, whether inputs are optional) is what makes 
 
 from __future__ import annotations
 
-from .engine import Node
 
 
 def source(op) -> str:
@@ -29,7 +28,7 @@ def source(op) -> str:
         name = op.inputs[i]
         if i not in with_edges:
             return "None"
-        found = f"{name}.node if {name}.base is None else current_node({name})"
+        found = f"{name}.node if {name}.base is None else edge_of({name})"
         return f"None if {name} is None else {found}" if name in op.optional else found
 
     def when(users, value, i):
@@ -71,7 +70,12 @@ def source(op) -> str:
             "            result.node = result.version = result.base = None",
         ]
         if with_edges:
-            lines += [f"            e{i} = {edge(i)}" for i in ids]
+            lines += [
+                "            try:",
+                *[f"                e{i} = {edge(i)}" for i in ids],
+                "            except Nowhere:",
+                f"                return {leave}",
+            ]
             wanted = " or ".join(f"e{i} is not None" for i in with_edges)
             lines += [
                 f"            if ({wanted}) and not (state.grad_off and not modes.grad):",
@@ -167,15 +171,6 @@ _IDENTITY = (lambda g: g).__code__
 
 
 # Attributes of node classes
-
-
-def next_functions_of(differentiable):
-    """As for any node, without the inputs that never have a gradient, such as indices."""
-
-    def next_functions(node):
-        return tuple([pair for pair, kept in zip(Node.next_functions.fget(node), differentiable) if kept])  # pyright: ignore
-
-    return next_functions
 
 
 def saved_tensor_getter(i):

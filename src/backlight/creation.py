@@ -8,6 +8,7 @@ import operator
 import numpy as np
 
 from . import dtypes, views
+from .batching import in_loop
 from .dtypes import Size
 from .engine import AccumulateGrad, modes
 from .op import REGISTRY, public, twin, write_out
@@ -456,6 +457,7 @@ def arange(*args, start=None, end=None, step=None, out=None, dtype=None, layout=
 
 
 @public(method=False)
+@in_loop
 def linspace(start, end, steps=None, *, out=None, dtype=None, layout=None, device=None, requires_grad=False, pin_memory=False):
     """`steps` numbers evenly spaced from start to end, both included. -> (steps)."""
     del layout, pin_memory
@@ -500,6 +502,7 @@ def _linspace(start, end, steps, t):
 
 
 @public(method=False)
+@in_loop
 def logspace(
     start, end, steps, base=10.0, *, out=None, dtype=None, layout=None, device=None, requires_grad=False, pin_memory=False
 ):
@@ -831,7 +834,7 @@ def _format_tensor(self, *, tensor_contents=None):
         tangents = [tangent_of(self, level) for level in forward_levels()]
         tangent = next((repr(t) for t in tangents if t is not None), None)
     return tensor_repr(self.array, self.dtype.name, default_dtype_name=dtypes.get_default_dtype().name,
-                       requires_grad=node is not None and name is None, grad_fn_name=name,
+                       requires_grad=self.requires_grad and name is None, grad_fn_name=name,
                        tensor_contents=tensor_contents, tangent=tangent)  # fmt: skip
 
 

@@ -143,14 +143,11 @@ def attach(op, results, inputs, arrays, parameters):
     several = isinstance(results, (tuple, list))
     outputs = [np.asarray(r) for r in results] if several else [np.asarray(results)]
     differentiable = [outputs[i].dtype.kind not in "biu" and i not in op.nondifferentiable for i in range(len(outputs))]
-    edges = [None] * len(inputs)
+    edges, recorded = [None] * len(inputs), False
     if modes.grad and any(differentiable) and not (op.view and type(inputs[0].version) is views.InferenceVersion):
-        for i, value in enumerate(inputs):
-            wanted = op.joint is not None or op.formulas[i] is not None
-            if wanted and isinstance(value, Tensor):
-                edges[i] = views.current_node(value)
+        edges, recorded = views.edges_of(inputs, op.formulas if op.joint is None else None)
     node = None
-    if any(e is not None for e in edges):
+    if recorded:
         is_complex = any(a.dtype.kind == "c" for a in [*outputs, *arrays] if a is not None)
         node = object.__new__(_complex_class(op) if is_complex else op.node_class)
         node.edges, node.seq, node.hooks = tuple(edges), next(clock), None

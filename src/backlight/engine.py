@@ -11,19 +11,17 @@ back, and reference counting alone frees a graph.
 from __future__ import annotations
 
 import sys
-import threading
 import weakref
 from bisect import bisect_left
-from itertools import count
 from operator import attrgetter
 from typing import Any
 
 import numpy as np
 
 from . import dtypes
-from .hooks import hooks_of, register, run_post_hooks, run_pre_hooks, run_tensor_hooks
-from .order import ready_queue_order
-from .state import clock, lock, modes, set_grad_mode, set_levels, set_recorder, set_saved_hooks, state  # noqa: F401  (set_recorder belongs to its face)
+from .hooks import hooks_of, register, run_post_hooks, run_pre_hooks, run_retain_grad, run_tensor_hooks
+from .state import clock, lock, modes, set_grad_mode, set_recorder, set_saved_hooks, state  # noqa: F401  (set_recorder is its face)
+from .sweeps import Sweep, current_sweep, in_thread, ready_queue_order, running_sweeps  # noqa: F401
 from .versions import version_of
 
 # tensor.py puts its class here: the engine builds tensors only for `.grad`, hooks and recorded gradients.
@@ -40,6 +38,7 @@ class Node:
     __slots__ = ("__weakref__", "edges", "extra", "hooks", "seq")
     outputs = 1
     runs_on_none = False  # whether it runs although no gradient arrived
+    differentiable: Any = None  # which inputs can have a gradient, None for all
 
     def name(self) -> str:
         """The name of the operation, for example "MulBackward0"."""
@@ -50,11 +49,9 @@ class Node:
 
     @property
     def next_functions(self) -> tuple:
-        """For every input: the node that made it and its output number, or (None, 0)."""
-        return tuple(
-            (None, 0) if edge is None else (edge.parent, edge.number) if type(edge) is Port else (edge, 0)
-            for edge in self.edges
-        )
+        """For every input that can have a gradient: the node that made it and its output number, or (None, 0)."""
+        kept = self.edges if self.differentiable is None else [e for e, k in zip(self.edges, self.differentiable) if k]
+        return tuple((None, 0) if edge is None else node_and_number(edge) for edge in kept)
 
     @property
     def metadata(self) -> dict:
@@ -271,9 +268,10 @@ def sweep(roots, gradients, keep=False, create_graph=False, targets=None, captur
     keep: don't free saved tensors. targets: {node: {output number: positions}} restricts the sweep to what leads
     there; with `capture` the gradients of the targets are returned as {position: gradient}, nothing is accumulated.
     """
-    depth = len(_sweeps.__dict__.setdefault("running", []))
+    running = running_sweeps()
+    depth = len(running)
     if depth % 40 == 39:  # deeply nested (backward inside hooks inside backward ...): a thread brings a fresh Python stack
-        return _in_thread(sweep, roots, gradients, keep, create_graph, targets, capture)
+        return in_thread(sweep, roots, gradients, keep, create_graph, targets, capture)
     buffers, steps, ports = _discover(roots)
     for node, g in zip(roots, gradients):
         buffers[node] = g if buffers[node] is None else buffers[node] + g
@@ -293,7 +291,7 @@ def sweep(roots, gradients, keep=False, create_graph=False, targets=None, captur
     was_enabled, saved_hooks = modes.grad, modes.saved_hooks
     set_grad_mode(create_graph)
     this = Sweep(buffers, steps, targets, keep, capture)
-    _sweeps.running.append(this)
+    running.append(this)
     if recorder is not None:
         recorder.sweep(True)
     try:
@@ -333,7 +331,7 @@ def sweep(roots, gradients, keep=False, create_graph=False, targets=None, captur
     finally:
         set_grad_mode(was_enabled)
         set_saved_hooks(saved_hooks)  # what hooks entered and did not leave ends with the sweep
-        del _sweeps.running[depth:]
+        del running[depth:]
         if recorder is not None:
             recorder.sweep(False)
     return captured
@@ -347,6 +345,7 @@ def _careful_step(node, g, edges, keep, tensors, buffers, targets, capture, capt
         return None
     if node.hooks is not None:
         g = run_tensor_hooks(node, g)
+        run_retain_grad(node, g)
     if targets is not None:
         for number, positions in targets.get(node, {}).items():
             for position in positions:
@@ -356,8 +355,6 @@ def _careful_step(node, g, edges, keep, tensors, buffers, targets, capture, capt
             return None
     if node.hooks is not None:
         g = run_pre_hooks(node, g)
-    if targets is not None and not leaf and all(edge is None for edge in edges):
-        return None
     if g is None and not node.runs_on_none:
         return None
     recorder = state.recorder
@@ -370,49 +367,6 @@ def _careful_step(node, g, edges, keep, tensors, buffers, targets, capture, capt
     if recorder is not None:
         recorder.after(node, g, grads)
     return grads
-
-
-class Sweep:
-    """A running sweep, for hooks and checkpoints that ask about it."""
-
-    __slots__ = ("buffers", "callbacks", "capture", "keep", "number", "steps", "targets")
-    numbers = count()
-
-    def __init__(self, buffers, steps, targets, keep, capture):
-        self.number, self.callbacks = next(self.numbers), []
-        self.buffers, self.steps, self.targets, self.keep, self.capture = buffers, steps, targets, keep, capture
-
-
-_sweeps = threading.local()  # .running: the sweeps of this thread, the innermost last
-
-
-def current_sweep() -> Sweep | None:
-    """This thread's innermost sweep, None outside of backward."""
-    running = _sweeps.__dict__.get("running")
-    return running[-1] if running else None
-
-
-def _in_thread(function, *args):
-    outcome: dict = {}
-    enabled, levels = modes.grad, modes.levels
-
-    def work():
-        set_grad_mode(enabled)
-        set_levels(levels)
-        try:
-            outcome["result"] = function(*args)
-        except BaseException as error:  # handed to the caller
-            outcome["error"] = error
-        finally:
-            set_grad_mode(True)  # the thread ends: it must not count as one with grad mode off
-            set_levels(())
-
-    thread = threading.Thread(target=work)
-    thread.start()
-    thread.join()
-    if "error" in outcome:
-        raise outcome["error"]
-    return outcome["result"]
 
 
 def _deposit(port, g, buffers):

@@ -35,7 +35,7 @@ _WHY = {
 
 def ambiguous(view, node, what) -> RuntimeError:
     """The error for a write through a view (or to the root of one) whose gradient PyTorch leaves undefined."""
-    mode = {"no_grad": "no_grad", "inference": "inference"}.get(view.made)
+    mode = {"no_grad": "no_grad", "inference": "inference"}.get(view.made, None if node is not None else "no_grad")
     start = f"A view was created in {mode} mode and" if mode else "A view"
     if node is not None and type(node).__name__ != "AccumulateGrad":
         node, number = _real(node)
@@ -44,7 +44,7 @@ def ambiguous(view, node, what) -> RuntimeError:
             + (f" of a view which was created in {mode} mode" if mode else "")
             + " and"
         )
-    where = {"no_grad": " with grad mode enabled", "inference": " in normal mode"}.get(view.made, "")
+    where = {"no_grad": " with grad mode enabled", "inference": " in normal mode"}.get(mode, "") if node is None or view.made in ("no_grad", "inference") else ""
     return RuntimeError(f"{start} {what}{where}. {_WHY[view.made]}")
 
 
@@ -67,7 +67,8 @@ def _real(node):
 def short_name(node) -> str:
     """A node's name as PyTorch's error texts have it: "Mul" for MulBackward0."""
     name = node.name() if type(node).__name__ == "CopySlices" else type(node).__name__
-    return name[: name.rindex("Backward")] if "Backward" in name else name
+    start, backward, digit = name.rpartition("Backward")
+    return start + digit.removeprefix("0") if backward else name
 
 
 def modified(node, position, tensor) -> RuntimeError:
@@ -88,6 +89,7 @@ def modified(node, position, tensor) -> RuntimeError:
 def modified_output(node, array) -> RuntimeError:
     """The error for a saved output that was written after it was saved."""
     version, expected = node.output_version
+    array = array[0] if isinstance(array, tuple) else array
     return modified_text(node, array, node, version.count, expected)
 
 

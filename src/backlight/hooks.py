@@ -96,9 +96,11 @@ def run_tensor_hooks(node, g):
     return _joined(node, grads)
 
 
-def run_pre_hooks(node, g):
-    """retain_grad, which sees what tensor hooks made of the gradient, then the node's own pre-hooks."""
-    grads, sample = _gradients_of(node, g)
+def run_retain_grad(node, g) -> None:
+    """retain_grad, which sees what tensor hooks made of the gradient."""
+    if not node.hooks.retain:
+        return
+    grads, _sample = _gradients_of(node, g)
     for number, reference in list(node.hooks.retain.items()):
         tensor = reference()
         if tensor is not None and grads[number] is not None:
@@ -108,6 +110,13 @@ def run_pre_hooks(node, g):
             elif value.node is None:  # pyright: ignore[reportOptionalMemberAccess]
                 value = engine.Tensor._from(value.array.copy())  # pyright: ignore[reportOptionalMemberAccess]
             tensor.__dict__["_grad"] = value
+
+
+def run_pre_hooks(node, g):
+    """The node's own pre-hooks."""
+    if not node.hooks.pre:
+        return g
+    grads, sample = _gradients_of(node, g)
     for hook in list(node.hooks.pre.values()):
         result = hook(tuple(map(as_tensor, grads)))
         if result is not None:
@@ -124,10 +133,16 @@ def run_post_hooks(node, grads, g):
             _checked(result, None, hook)
             raise RuntimeError("Tensor post accumulate grad hooks should return None.")
     sample = next((x for x in (g if type(g) is list else [g]) if x is not None), None)
+    kept = node.differentiable
+    if hooks.post and kept is not None:
+        hidden, grads = grads, [g for g, k in zip(grads, kept) if k]
     for hook in list(hooks.post.values()):
         outputs = tuple(map(as_tensor, g)) if type(g) is list else (as_tensor(g),)
         inputs = () if leaf else tuple(map(as_tensor, grads))
         result = hook(inputs, outputs)
         if result is not None and not leaf:
             grads = [None if r is None else _like(r, sample) for r in _all_checked(result, inputs, hook)]
+    if hooks.post and kept is not None:
+        shown = iter(grads)
+        grads = [next(shown) if k else g for g, k in zip(hidden, kept)]
     return grads

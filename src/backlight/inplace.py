@@ -90,6 +90,18 @@ def _check_overlap(array):
         )
 
 
+def _check_partial_overlap(written, read):
+    """RuntimeError if the written elements are some of those read, in other places: each write would change what is read next."""
+    if written.__array_interface__["data"][0] == read.__array_interface__["data"][0] and written.strides == read.strides:
+        return
+    dense = all(a.flags.c_contiguous or a.flags.f_contiguous for a in (written, read))
+    if dense and np.may_share_memory(written, read):
+        raise RuntimeError(
+            "unsupported operation: some elements of the input tensor and the written-to tensor refer to a single memory location. "
+            "Please clone() the tensor before performing the operation."
+        )
+
+
 def _warn_resized(out, result):
     import warnings
 
@@ -125,8 +137,10 @@ def inplace_method(function, name):
     return method
 
 
-def inplace(function, tensor, args=(), kwargs=None):
-    """Runs `function`, writes its result into `tensor`, and makes the result's node the origin of the new contents."""
+def inplace(function, tensor, args=(), kwargs=None, reads=True):
+    """Runs `function`, writes its result into `tensor`, and makes the result's node the origin of the new contents.
+
+    args: what else `function` takes after the tensor; with reads=False only named here, because it must not overlap."""
     views.check_writable(tensor)
     # Enters the graph in the tensor's place, and keeps the old contents if saved; hooks must never see the new ones.
     stand_in = Tensor._from(tensor.array.copy() if modes.saved_hooks else tensor.array)
@@ -137,7 +151,7 @@ def inplace(function, tensor, args=(), kwargs=None):
         from .forward import carry_tangents
 
         carry_tangents(tensor, stand_in)
-    result = function(stand_in, *args, **(kwargs or {}))
+    result = function(stand_in, *args, **(kwargs or {})) if reads else function(stand_in)
     views.check_writable(tensor, result.node is not None)
     array = tensor.array
     if modes.levels and hasattr(result, "write"):
@@ -150,6 +164,9 @@ def inplace(function, tensor, args=(), kwargs=None):
         names = dtypes.scalar_type_name(result.dtype), dtypes.scalar_type_name(tensor.dtype)
         raise RuntimeError(f"result type {names[0]} can't be cast to the desired output type {names[1]}")
     _check_overlap(array)
+    for x in args:
+        if isinstance(x, Tensor) and array.base is not None:
+            _check_partial_overlap(array, x.array)
     if modes.before_write is not None:
         modes.before_write(tensor)
     node = result.node if type(result.node) is not AccumulateGrad else None

@@ -23,7 +23,7 @@ from types import FunctionType
 import numpy as np
 
 from . import engine, errors, views
-from .codegen import next_functions_of, parameter_getter, raw_saved_getter, saved_tensor_getter, source
+from .codegen import parameter_getter, raw_saved_getter, saved_tensor_getter, source
 from .dispatch import attach, check_broadcast, saved_output, shapes, slow, slow_operator
 from .engine import Node
 from .inplace import inplace, inplace_method, write_out
@@ -208,7 +208,7 @@ def build(op):
     scope.update(
         f=op.arrays, op=op, plain=PLAIN, state=state, modes=modes, new=object.__new__, Tensor=Tensor, asarray=np.asarray,
         ndarray=np.ndarray, float32=np.dtype("f4"), float64=np.dtype("f8"), clock=clock, slow=slow, shapes=shapes,
-        current_node=views.current_node, view_of=views.view_of, freed=errors.freed, modified=errors.modified,
+        edge_of=views.edge_of, Nowhere=views.Nowhere, view_of=views.view_of, freed=errors.freed, modified=errors.modified,
         modified_output=errors.modified_output, saved_output=saved_output, unbroadcast=engine.unbroadcast,
     )  # fmt: skip
     for i, formula in enumerate(op.formulas):
@@ -222,6 +222,8 @@ def build(op):
     wanted["parameters"] = bool(op.parameters) or any(shape_users for _users, shape_users in op.saves)
     slots = tuple(name for name, needed in wanted.items() if needed)
     members = {"__slots__": slots, "run": compiled["run"], "record": compiled["record"], "op": op, "outputs": op.outputs}
+    if op.node_name in ("CopyBackwards", "NotImplemented"):
+        members["name"] = lambda _node, name=op.node_name: f"torch::autograd::{name}"
     if op.outputs < 0:
         members["outputs"] = property(lambda node: node.extra["outputs"])
     if op.saves_output:
@@ -234,7 +236,7 @@ def build(op):
     for i, name in enumerate((*shape_names, *op.parameters)):
         members["_saved_" + name.replace("input", "self")] = property(parameter_getter(i))
     if op.joint is None and None in op.formulas:
-        members["next_functions"] = property(next_functions_of([f is not None for f in op.formulas]))
+        members["differentiable"] = [f is not None for f in op.formulas]
     scope["node_class"] = op.node_class = type(op.node_name, (Node,), members)
     function.__code__ = compiled[op.name].__code__
     function.__defaults__ = compiled[op.name].__defaults__

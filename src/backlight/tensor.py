@@ -64,7 +64,7 @@ class Tensor:
     @property
     def requires_grad(self) -> bool:
         """Whether gradients are computed for this tensor. Settable on leaves."""
-        return (self.node if self.base is None else views.current_node(self)) is not None
+        return self.node is not None or (self.base is not None and self.base.root.node is not None)
 
     @requires_grad.setter
     def requires_grad(self, value):
@@ -217,6 +217,8 @@ class Tensor:
         """Calls `hook(grad)` when this tensor's gradient is complete; a returned tensor replaces the gradient."""
         node = views.current_node(self)
         if node is None:
+            if self.requires_grad:  # a view whose gradient goes nowhere
+                return hooks.register(hooks.OrderedDict(), hook)
             raise RuntimeError("cannot register a hook on a tensor that doesn't require gradient")
         node, number = engine.node_and_number(node)
         return hooks.register(hooks.hooks_of(node).tensor.setdefault(number, hooks.OrderedDict()), hook)
@@ -232,16 +234,16 @@ class Tensor:
     def retain_grad(self):
         """Keeps this tensor's gradient in `.grad` although it is no leaf."""
         node = views.current_node(self)
-        if node is None:
+        if node is None and not self.requires_grad:
             raise RuntimeError("can't retain_grad on Tensor that has requires_grad=False")
-        if type(node) is AccumulateGrad:
+        if node is None or type(node) is AccumulateGrad:
             return
         node, number = engine.node_and_number(node)
         hooks.hooks_of(node).retain.setdefault(number, weakref.ref(self))
 
     @property
     def retains_grad(self) -> bool:
-        node = views.current_node(self)
+        node = self.node
         if node is None or type(node) is AccumulateGrad:
             return False
         node, number = engine.node_and_number(node)

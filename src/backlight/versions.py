@@ -69,8 +69,9 @@ def version_of(tensor) -> Version:
     """The tensor's version counter; made when something first needs it, since most tensors are never written."""
     version = tensor.version
     if version is None:
-        node = tensor.node
-        saves_output = hasattr(type(node), "saves_output")
+        node = getattr(tensor.node, "parent", tensor.node)  # behind a port
+        # Of (values, indices) a node saves only the indices, which have no node.
+        saves_output = hasattr(type(node), "saves_output") and not node.op.nondifferentiable
         if saves_output and node.output_version is not None:  # made when somebody looked at the saved output
             version = tensor.version = node.output_version[0]
         else:

@@ -9,6 +9,7 @@ root fetch new nodes when they are next used (`current_node`).
 
 from __future__ import annotations
 
+from . import engine
 from .engine import AccumulateGrad, Node, node_and_number
 from .errors import INFERENCE_UPDATE, ambiguous
 from .hooks import hooks_of
@@ -36,8 +37,6 @@ def view_of(result, source, made="") -> None:
     if type(root.version) is InferenceVersion:
         result.__class__ = type(source)
         return  # inference tensors have no views that autograd would have to follow
-    if modes.inference and source.node is not None:  # inside, a view of a tensor from outside keeps its requires_grad
-        result.node = AccumulateGrad(result)
     result.base = View(root, made or ("" if modes.grad else "inference" if modes.inference else "no_grad"))
 
 
@@ -46,7 +45,7 @@ def current_node(tensor):
     view = tensor.base
     if view is None or view.count == view.root.version.count:
         return tensor.node
-    if view.root.node is not None:
+    if view.root.node is not None or tensor.node is not None:
         if view.made and not modes.inference:
             raise ambiguous(view, tensor.node, "its base or another view of its base has been modified inplace")
         view.count = view.root.version.count
@@ -57,13 +56,46 @@ def current_node(tensor):
     return tensor.node
 
 
+class Nowhere(Exception):
+    """Raised for views that were made in no_grad mode: like their root they require grad, but they pass none on."""
+
+
+def edge_of(tensor):
+    """Where operations on the tensor lead: its current_node. Raises Nowhere."""
+    view = tensor.base
+    if view is None:
+        return tensor.node
+    node = tensor.node if view.count == view.root.version.count else current_node(tensor)
+    if node is None and view.root.node is not None:
+        raise Nowhere
+    return node
+
+
+def edges_of(inputs, wanted=None):
+    """(the edges of a node on these inputs, whether there is to be a node): None where nothing is wanted or known."""
+    edges, recorded = [], False
+    for i, x in enumerate(inputs):
+        edge = None
+        if isinstance(x, engine.Tensor) and (wanted is None or wanted[i]):
+            try:
+                edge = edge_of(x)
+            except Nowhere:
+                recorded = True
+        edges.append(edge)
+        recorded = recorded or edge is not None
+    return edges, recorded
+
+
 def check_writable(tensor, adds_gradient=False) -> None:
     """RuntimeError where PyTorch forbids an in-place write (adds_gradient: the written value requires grad)."""
     if type(tensor.version) is InferenceVersion and not modes.inference and tensor.base is None:
         raise RuntimeError(INFERENCE_UPDATE)
     if not modes.grad:
         return
-    node, view = current_node(tensor), tensor.base
+    view = tensor.base
+    if view is not None and view.made and tensor.requires_grad:
+        raise ambiguous(view, tensor.node, "is being modified inplace")
+    node = current_node(tensor)
     if node is None and not adds_gradient and (view is None or view.root.node is None):
         return
     if view is None:

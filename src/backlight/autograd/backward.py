@@ -105,6 +105,8 @@ def _targets(inputs):
             node, number = tensor.node, tensor.output_nr
         else:
             node = current_node(tensor)
+            if node is None and tensor.requires_grad:
+                continue  # a view whose gradient goes nowhere
             if node is None:
                 raise RuntimeError("One of the differentiated Tensors does not require grad")
             node, number = node_and_number(node)
@@ -201,8 +203,8 @@ def grad(
         raise RuntimeError("`inputs` argument to `grad()` cannot be empty.")
     if is_grads_batched:
         return _batched_grad(outputs, inputs, gradients, retain_graph, create_graph, allow_unused, materialize_grads)
-    targets = _targets(inputs)
     nodes, seeds = _roots(outputs, gradients, create_graph)
+    targets = _targets(inputs)
     keep = create_graph if retain_graph is None else retain_graph
     found = sweep(nodes, seeds, keep, create_graph, targets, capture=True)
     results = []

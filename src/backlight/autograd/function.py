@@ -73,10 +73,9 @@ class _FunctionNode(Node, FunctionCtx):
         return self._output_count
 
     @property
-    def next_functions(self):
-        """As for any node, but only the inputs that are tensors count."""
-        pairs = super().next_functions
-        return tuple([pair for pair, kind in zip(pairs, self._input_kinds) if kind is not None])
+    def differentiable(self):
+        """Only inputs that are tensors count."""
+        return [kind is not None for kind in self._input_kinds]
 
     @property
     def needs_input_grad(self):
@@ -318,9 +317,9 @@ class Function(FunctionCtx, metaclass=_FunctionType):
     @classmethod
     def _run(cls, args, kwargs):
         node = object.__new__(cls._backward_cls)
-        edges = [views.current_node(x) if isinstance(x, Tensor) else None for x in args]
+        edges, recorded = views.edges_of(args)
         node.needs_input_grad = tuple(e is not None for e in edges)
-        recording = modes.grad and any(e is not None for e in edges)
+        recording = modes.grad and recorded
         node.edges = tuple(edges) if recording else ()
         node.seq, node.hooks = next(clock), None
         node._input_kinds = [(x.array.shape, x.array.dtype) if isinstance(x, Tensor) else None for x in args]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from .. import dtypes
+from ..batching import in_loop
 from ..op import public
 from ..tensor import Tensor
 from .cast import to
@@ -75,6 +76,7 @@ _frequency_bag = composite("embedding_bag_frequency", _frequency_bag_tensors, 4,
 
 
 @public(**functional)
+@in_loop
 def embedding_bag(
     input, weight, offsets=None, max_norm=None, norm_type=2, scale_grad_by_freq=False, mode="mean", sparse=False,
     per_sample_weights=None, include_last_offset=False, padding_idx=None,

@@ -12,7 +12,7 @@ from ..tensor import Tensor
 from .cast import to
 from .check import invalid_combination, not_tensor, scalar_name
 from .gather import nonzero
-from .shape import expand
+from .shape import expand, sum_to_size_
 
 
 @public(inplace=True, aliases=("clip",))
@@ -173,8 +173,8 @@ def share_ties(g, a, b):
 
 _where = op("where", lambda condition, input, other: np.where(condition, input, other),
     None,
-    lambda g, condition, _input, _other, _out: masked_fill(g, ~condition, 0),
-    lambda g, condition, _input, _other, _out: masked_fill(g, condition, 0),
+    lambda g, condition, input_shape, _other, _out: sum_to_size_(masked_fill(g, ~condition, 0), input_shape),
+    lambda g, condition, _input, other_shape, _out: sum_to_size_(masked_fill(g, condition, 0), other_shape),
     promote="keep", batch="elementwise")  # fmt: skip
 
 
@@ -201,10 +201,9 @@ def where(condition, input=None, other=None, *, out=None):
     input, other = (to(v, t) if isinstance(v, Tensor) else Tensor._from(np.array(v, t.array_type)) for v in (input, other))
     for a, b in ((condition, input), (condition, other), (input, other)):
         check_broadcast(a.array.shape, b.array.shape)
-    shape = np.broadcast_shapes(condition.array.shape, input.array.shape, other.array.shape)
     if condition.dtype is dtypes.uint8:
         condition = condition.bool()
-    result = _where(condition, *(v if v.array.shape == shape else expand(v, shape) for v in (input, other)))
+    result = _where(condition, input, other)
     return result if out is None else write_out(out, result, exact=True)
 
 

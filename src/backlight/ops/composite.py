@@ -48,8 +48,10 @@ def gradients(function, g, inputs, parameters):
     """The gradients of `function(*inputs, *parameters)`, as recorded operations."""
     from ..autograd import grad
 
-    # Stand-ins, so that the sweep ends there and the inputs' own hooks aren't called.
-    tensors = [alias(x) if x is not None and x.requires_grad else x for x in inputs]
+    # Stand-ins, so that the sweep ends there and the inputs' own hooks aren't called. (Forward mode asks for all gradients.)
+    tensors = [
+        x if x is None or x.dtype.category < 2 else alias(x) if x.requires_grad else x.detach().requires_grad_() for x in inputs
+    ]
     pairs = _pairs(function(*tensors, *parameters), g, lambda h: h)
     wanted = [x for x in tensors if x is not None and x.requires_grad]
     if not wanted:

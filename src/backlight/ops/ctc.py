@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from .. import dtypes
+from .. import batching, dtypes
 from ..op import op, public
 from ..tensor import Tensor
 from .choose import clamp, masked_fill
@@ -133,6 +133,7 @@ def _rows_of(targets, lengths):
 
 
 @public(method=False)
+@batching.in_loop
 def ctc_loss(log_probs, targets, input_lengths, target_lengths, blank=0, reduction="mean", zero_infinity=False):
     """-log of the probability that the frames spell the target (Graves et al. 2006). Differentiable in log_probs, once.
 

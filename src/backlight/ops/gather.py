@@ -84,7 +84,11 @@ def gather(input, dim, index, *, sparse_grad=False, out=None):
     del sparse_grad
     d = dimension(dim, input.array.ndim)
     _check_gather("gather", input, d, index)
-    result = _gather(input, to(index, dtypes.int64), d)
+    index = to(index, dtypes.int64)
+    if modes.levels and input.array.ndim != index.array.ndim:  # one of them is a number
+        result = reshape(_gather(reshape(input, -1), reshape(index, -1), 0), index.array.shape)
+    else:
+        result = _gather(input, index, d)
     return result if out is None else write_out(out, result, exact=True)
 
 
@@ -240,18 +244,26 @@ _index_fill = op("index_fill", lambda x, place, value: _index_put_arrays(x, valu
     lambda g, _input, _out, place, _value: _index_put(g, zero_of(g), place, False), batch=batching.index_rule)  # fmt: skip
 
 
+def _index_mask_arrays(index, size):
+    mask = np.zeros((*index.shape[:-1], size), bool)
+    np.put_along_axis(mask, index, True, -1)
+    return mask
+
+
+_index_mask = op("index_mask", _index_mask_arrays, None, promote="keep", batch="leading")
+
+
 @public(inplace=True)
 def index_fill(input, dim, index, value):
     """A copy of input with a number written to the slices of `dim` named by the index. Differentiable."""
     d = dimension(dim, input.array.ndim)
     if not input.array.ndim:
         return input.masked_fill(Tensor._from(np.asarray(index.array.size > 0)), value)
-    _checked_index(index.array, input.array.shape[d], 0)
+    _checked_index(batching.all_values(index), input.array.shape[d], 0)
+    if isinstance(index, batching.Batched) or (isinstance(value, Tensor) and (value.requires_grad or modes.levels)):
+        mask = _index_mask(reshape(index, -1), input.array.shape[d])
+        return input.masked_fill(reshape(mask, [-1 if i == d else 1 for i in range(input.array.ndim)]), value)
     if isinstance(value, Tensor):
-        if value.requires_grad or modes.levels:
-            mask = np.zeros(input.array.shape[d], bool)
-            mask[index.array] = True
-            return input.masked_fill(Tensor._from(mask.reshape([-1 if i == d else 1 for i in range(input.array.ndim)])), value)
         value = value.item()
     return _index_fill(input, _select_index(index.array, d), value)
 
@@ -261,6 +273,10 @@ def index_copy(input, dim, index, source):
     """A copy of input with the slices of `dim` named by the index replaced by those of source. Differentiable."""
     d = dimension(dim, input.array.ndim)
     _check_vector_index("index_copy_", index, input.array.shape[d] if input.array.ndim else 1)
+    if isinstance(index, batching.Batched):
+        x, source = (v if v.array.ndim else reshape(v, 1) for v in (input, source))
+        along = expand(reshape(index, [-1 if i == d else 1 for i in range(x.array.ndim)]), source.array.shape)
+        return reshape(scatter(x, d, along, source), input.array.shape)
     if not input.array.ndim:
         return reshape(_index_put(reshape(input, 1), reshape(source, 1), (index.array.reshape(1),), False), ())
     return _index_copy(input, source, _select_index(index.array, d))
@@ -277,8 +293,11 @@ def take_along_dim(input, indices, dim=None):
     full[d] = input.array.shape[d]
     picks = [*shape]
     picks[d] = indices.array.shape[d]
-    places = expand(indices, picks).array
-    return gather(expand(input, full), d, Tensor._from(np.where(places < 0, places + full[d], places)))
+    return gather(expand(input, full), d, _from_start(expand(indices, picks), full[d]))
+
+
+_from_start = op("from_start", lambda index, size: np.where(index < 0, index + size, index), None, promote="keep",
+                 batch="elementwise")  # fmt: skip
 
 
 def _one_at(shape, d):
@@ -317,12 +336,25 @@ def masked_scatter(input, mask, source):
                            f"{dtypes.scalar_type_name(input.dtype)} and {dtypes.scalar_type_name(source.dtype)}")  # fmt: skip
     check_broadcast(input.array.shape, mask.array.shape)
     shape = np.broadcast_shapes(input.array.shape, mask.array.shape)
+    if isinstance(mask, batching.Batched):
+        return _masked_scatter_samples(expand(input, shape), expand(mask, shape), source)
     index = np.nonzero(np.atleast_1d(np.broadcast_to(mask.array, shape)))
     if index[0].size > source.array.size:
         raise RuntimeError("Number of elements of source < number of ones in mask")
     whole = expand(input, shape or (1,))
     result = _masked_scatter(whole, narrow(flatten(source), 0, 0, index[0].size), index)
     return result if shape else reshape(result, shape)
+
+
+def _masked_scatter_samples(input, mask, source):
+    """masked_scatter under vmap, where the number of ones differs from sample to sample."""
+    place = mask.flatten().cumsum(0)
+    if batching.all_values(place).max(initial=0) > source.array.size:
+        raise RuntimeError("Number of elements of source < number of ones in mask")
+    if not source.array.size:
+        return input.clone()
+    picked = gather(flatten(source), 0, (place - 1).clamp(0))
+    return reshape(picked, input.array.shape).where(mask, input)
 
 
 @public()
@@ -391,6 +423,16 @@ def unfold(input, dimension_, size, step):
     return _unfold(input, d, size, step)
 
 
+def _searchsorted_arrays(edges, values, side, array_type):
+    found = np.empty(values.shape, array_type)
+    for row in np.ndindex(edges.shape[:-1]):
+        found[row] = np.searchsorted(edges[row], values[row], side)
+    return found
+
+
+_searchsorted = op("searchsorted", _searchsorted_arrays, None, None, promote="keep", batch="leading")
+
+
 @public(method=False)
 def searchsorted(sorted_sequence, input, *, out_int32=False, right=False, side=None, sorter=None, out=None):
     """Where each value would be inserted into a sorted sequence: int64, no gradient.
@@ -404,22 +446,16 @@ def searchsorted(sorted_sequence, input, *, out_int32=False, right=False, side=N
             "torch.searchsorted(): side and right can't be set to opposites, got side of left while right was True"
         )
     side = "right" if right or side == "right" else "left"
-    values, edges = input.array if isinstance(input, Tensor) else np.asarray(input), sorted_sequence.array
+    input = input if isinstance(input, Tensor) else Tensor._from(np.asarray(input))
     if sorter is not None:
-        edges = np.take_along_axis(edges, sorter.array, -1)
-    if edges.ndim == 1:
-        found = np.searchsorted(edges, values, side)
-    else:
-        if edges.shape[:-1] != values.shape[:-1]:
-            raise RuntimeError(
-                "torch.searchsorted(): boundaries tensor should be 1 dimension or the first N-1 dimensions of boundaries tensor "
-                f"and input value tensor must match, but we got boundaries tensor {list(edges.shape)} and input value tensor "
-                f"{list(values.shape)}"
-            )
-        found = np.empty(values.shape, np.int64)
-        for row in np.ndindex(edges.shape[:-1]):
-            found[row] = np.searchsorted(edges[row], values[row], side)
-    result = Tensor._from(np.asarray(found, np.int32 if out_int32 else np.int64))
+        sorted_sequence = gather(sorted_sequence.detach(), -1, sorter)
+    edges, values = sorted_sequence.array.shape, input.array.shape
+    if len(edges) > 1 and edges[:-1] != values[:-1]:
+        raise RuntimeError(
+            "torch.searchsorted(): boundaries tensor should be 1 dimension or the first N-1 dimensions of boundaries tensor "
+            f"and input value tensor must match, but we got boundaries tensor {list(edges)} and input value tensor {list(values)}"
+        )
+    result = _searchsorted(sorted_sequence, input, side, np.int32 if out_int32 else np.int64)
     return result if out is None else write_out(out, result, exact=True)
 
 
@@ -432,6 +468,7 @@ def bucketize(input, boundaries, *, out_int32=False, right=False, out=None):
 
 
 @public()
+@batching.in_loop
 def bincount(input, weights=None, minlength=0):
     """How often each small non-negative integer occurs (or the sum of its weights)."""
     if input.array.dtype.kind in "fVc":
@@ -506,9 +543,9 @@ def unravel_index(indices, shape):
     shape = (shape,) if isinstance(shape, int) else tuple(shape)
     if builtins.any(n < 0 for n in shape):
         raise ValueError(f"'shape' cannot have negative values, but got {shape}")
-    found, rest = [], indices.array
+    found, rest = [], indices
     for n in reversed(shape):
-        found.append(Tensor._from(np.asarray(rest % n, rest.dtype)))
+        found.append(rest % n)
         rest = rest // n
     return tuple(reversed(found))
 
@@ -535,7 +572,7 @@ def one_hot(tensor, num_classes=-1):
     """Rows of zeros with a one at each index. (*S) int64 -> (*S, num_classes) int64."""
     if tensor.dtype is not dtypes.int64:
         raise RuntimeError("one_hot is only applicable to index tensor of type LongTensor.")
-    index = tensor.array
+    index = batching.all_values(tensor)
     if index.size and index.min() < 0:
         raise RuntimeError("Class values must be non-negative.")
     if num_classes == -1:
@@ -544,6 +581,13 @@ def one_hot(tensor, num_classes=-1):
         num_classes = int(index.max()) + 1
     if index.size and index.max() >= num_classes:
         raise RuntimeError("Class values must be smaller than num_classes.")
+    return _one_hot(tensor, num_classes)
+
+
+def _one_hot_arrays(index, num_classes):
     out = np.zeros((*index.shape, num_classes), np.int64)
     np.put_along_axis(out, index[..., None], 1, -1)
-    return Tensor._from(out)
+    return out
+
+
+_one_hot = op("one_hot", _one_hot_arrays, None, promote="keep", batch="leading")

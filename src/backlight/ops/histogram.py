@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from ..batching import in_loop
 from ..creation import _linspace
 from ..op import public, write_out
 from ..return_types import return_type
@@ -76,6 +77,7 @@ def _check_weight(name, weight, shape, input):
 
 
 @public()
+@in_loop
 def histogram(input, bins, *, range=None, weight=None, density=False, out=None):
     """(hist, bin_edges): how many elements fall into each bin. bins: their number, or a vector of increasing edges.
 
@@ -98,6 +100,7 @@ def histogram(input, bins, *, range=None, weight=None, density=False, out=None):
 
 
 @public(method=False)
+@in_loop
 def histogramdd(input, bins, *, range=None, weight=None, density=False):
     """(hist, bin_edges) of points with N coordinates: (*, N) -> N-dimensional counts and N vectors of edges.
 

@@ -76,7 +76,7 @@ def reflect_gradient(g, v, tau, c, transpose):
 
 _reflect_arrays = arrays_form(reflect)
 _householder = op("linalg_householder_product",
-    lambda v, tau: _reflect_arrays(v, tau, identity.arrays(v, *v.shape[-2:]), False),
+    lambda v, tau: _reflect_arrays(v, tau, np.broadcast_to(identity.arrays(v, *v.shape[-2:]), v.shape), False),
     joint=lambda g, input, tau, _out:
         reflect_gradient(g, input, tau, identity(input, input.shape[-2], input.shape[-1]), False)[:2],
     holomorphic=False, batch="leading")  # fmt: skip

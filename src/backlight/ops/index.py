@@ -6,14 +6,14 @@ import builtins
 
 import numpy as np
 
-from .. import batching, dtypes
+from .. import batching, dtypes, views
 from ..creation import no_gradient
 from ..engine import cast, sum_to
 from ..op import check_broadcast, inplace, op, public, twin
 from ..state import modes
 from ..tensor import Tensor
 from .cast import to
-from .shape import _select, _slice, alias, reshape, sum_to_size, unsqueeze
+from .shape import _select, _slice, alias, expand, reshape, sum_to_size, unsqueeze
 
 # Advanced indexing. The index is a tuple of slices, ints and int64/bool arrays as NumPy takes it.
 
@@ -144,11 +144,10 @@ def _basic(x, index):
                 raise ValueError("slice step cannot be zero")
             if item.step is not None and item.step < 0:
                 raise ValueError("step must be greater than zero")
-            if item != slice(None):
+            n = x.array.shape[dim]
+            whole = item.start in (None, 0) and (item.stop is None or item.stop >= n) and item.step in (None, 1)
+            if not whole:
                 x = _slice(x, (slice(None),) * dim + (item,))
-                changed = True
-            elif len(items) == 1:
-                x = _slice(x, (slice(None),))
                 changed = True
             dim += 1
         elif item is Ellipsis:
@@ -245,7 +244,10 @@ def _setitem(self, index, value):
     if index is False:
         return
     if advanced is None:
-        _store(target, value)
+        ones = next((i for i, n in enumerate(value.array.shape) if n != 1), value.array.ndim)
+        value = reshape(value, value.array.shape[ones:]) if ones else value
+        _check_fits(value, target.array.shape)
+        _store(target, value if value.array.shape == target.array.shape else expand(value, target.array.shape))
         return
     if value.dtype is not self.dtype and not (value.array.ndim == 0 and _is_mask(index)):
         names = dtypes.scalar_type_name(self.dtype), dtypes.scalar_type_name(value.dtype)
@@ -290,25 +292,25 @@ def copy_(self, src, non_blocking=False):
             raise TypeError(f"copy_(): argument 'other' (position 1) must be Tensor, not {type(src).__name__}")
         src = Tensor._from(np.asarray(src))
     shape = self.array.shape
+    views.check_writable(self)
     check_broadcast(shape, src.array.shape)
-    if src.array.ndim > len(shape) and builtins.any(n != 1 for n in src.array.shape[: src.array.ndim - len(shape)]):
-        both = np.broadcast_shapes(shape, src.array.shape)
+    both = np.broadcast_shapes(shape, src.array.shape)
+    if both != shape:
         raise RuntimeError(f"output with shape {list(shape)} doesn't match the broadcast shape {list(both)}")
     _store(self, src)
     return self
 
 
 def _store(self, src):
-    shape = self.array.shape
-    extra = src.array.ndim - len(shape)
-    if extra > 0 and builtins.all(n == 1 for n in src.array.shape[:extra]):
-        src = reshape(src, src.array.shape[extra:])
+    return inplace(lambda old: _copy(old, src, self.array.dtype, self.array.shape, src.array.dtype), self, (src,), reads=False)
+
+
+def _check_fits(src, shape):
     try:
         if np.broadcast_shapes(src.array.shape, shape) != shape:
             raise ValueError
     except ValueError:
         raise RuntimeError(_no_broadcast(src, shape)) from None
-    return inplace(lambda old: _copy(old, src, self.array.dtype, shape, src.array.dtype), self)
 
 
 def _no_broadcast(src, want):

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from .. import dtypes
+from ..batching import all_values
 from ..op import op, public, write_out
 from ..return_types import return_type
 from ..tensor import Tensor
@@ -129,7 +130,7 @@ def ldl_factor(A, *, hermitian=False, out=None) -> Any:
     RuntimeError if D is singular.
     """
     ld, pivots, info = _checked_factor(A, hermitian, "linalg_ldl_factor")
-    if failure := first_failure(info.array):
+    if failure := first_failure(all_values(info)):
         raise RuntimeError(f"torch.linalg.ldl_factor: {failure[0]}The diagonal element {failure[1]} of D is zero")
     return named(LDLFactor, (ld, pivots), out)
 
@@ -138,7 +139,7 @@ def ldl_factor(A, *, hermitian=False, out=None) -> Any:
 def ldl_factor_ex(A, *, hermitian=False, check_errors=False, out=None) -> Any:
     """(LD, pivots, info): ldl_factor without its error; info is 0 or the number of the first zero on D's diagonal."""
     ld, pivots, info = _checked_factor(A, hermitian, "linalg_ldl_factor_ex")
-    if check_errors and (failure := first_failure(info.array)):
+    if check_errors and (failure := first_failure(all_values(info))):
         raise RuntimeError(f"torch.linalg.ldl_factor_ex: {failure[0]}The diagonal element {failure[1]} of D is zero")
     return named(LDLFactorEx, (ld, pivots, info), out)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from .. import batching, dtypes
+from .. import batching, dtypes, views
 from ..op import check_broadcast, face, op, public, twin, write_out
 from ..tensor import Tensor, dimension
 from .arrange import diagonal
@@ -21,8 +21,8 @@ mm_ = op("mm", np.matmul,
     lambda g, _input, mat2, _out: mm_(g, t(mat2)),
     lambda g, input, _mat2, _out: t(mm_(t(g), input)), batch=batching.matmul_rule)  # fmt: skip
 bmm_ = op("bmm", np.matmul,
-    lambda g, _input, mat2, _out: bmm_(g, transpose(mat2, 1, 2)),
-    lambda g, input, _mat2, _out: bmm_(transpose(input, 1, 2), g), batch="leading")  # fmt: skip
+    lambda g, _input, mat2, _out: bmm_(g, transpose(mat2, -2, -1)),
+    lambda g, input, _mat2, _out: bmm_(transpose(input, -2, -1), g), batch="leading")  # fmt: skip
 mv_ = op("mv", np.matmul,
     lambda g, _input, vec, _out: mul(unsqueeze(g, 1), vec),
     lambda g, input, _vec, _out: mv_(t(input), g), batch=batching.matmul_rule)  # fmt: skip
@@ -169,7 +169,6 @@ _first_row = op(
     "first_row",
     lambda x: x[0],
     lambda g, _input, _out: unsqueeze(g, 0),
-    view=True,
     node="SqueezeBackward4",
     batch=batching.first_row_rule,
 )
@@ -187,31 +186,62 @@ def _matmul(a, b):
     if m == 2 and n == 1:
         return mv(a, b)
     if m == 1 and n == 2:
-        return _first_row(mm(unsqueeze(a, 0), b))
+        row = _first_row(mm(unsqueeze(a, 0), b))
+        views.bump(row)  # PyTorch squeezes the product in place
+        return row
     _same_type(a, b)
-    if n <= 2 and m > 2:  # one big product
-        if n == 1:
-            if x.shape[-1] != y.shape[0]:
-                raise RuntimeError(f"size mismatch, got input ({x.size // max(x.shape[-1], 1)}), mat "
-                                   f"({x.size // max(x.shape[-1], 1)}x{x.shape[-1]}), vec ({y.shape[0]})")  # fmt: skip
-            return reshape(mv(reshape(a, _rows(x), x.shape[-1]), b), x.shape[:-1])
-        return _unsafe_view(mm(reshape(a, _rows(x), x.shape[-1]), b), (*x.shape[:-1], y.shape[1]))
-    if m == 1:
-        return squeeze(_matmul(unsqueeze(a, 0), b), -2)
+    if m == 3 and n == 3 and x.shape[0] != y.shape[0]:  # a batch of one counts as a matrix
+        if y.shape[0] == 1 and b.requires_grad:
+            b, n = squeeze(b, 0), 2
+        elif x.shape[0] == 1 and a.requires_grad:
+            a, m = squeeze(a, 0), 2
+    if _is_one_product(a, b):
+        return _one_product(a, b) if m >= n else _one_product(transpose(b, -2, -1), a.t() if m == 2 else a, swapped=m == 2)
+    left, right = (unsqueeze(a, 0) if m == 1 else a), (unsqueeze(b, 1) if n == 1 else b)
+    x, y = left.array, right.array
+    check_broadcast(x.shape[:-2], y.shape[:-2])
+    batch = np.broadcast_shapes(x.shape[:-2], y.shape[:-2])
+    count = int(np.prod(batch))
     if x.shape[-1] != y.shape[-2]:
         raise RuntimeError(
-            f"Expected size for first two dimensions of batch2 tensor to be: [{int(np.prod(x.shape[:-2]))}, {x.shape[-1]}] "
-            f"but got: [{int(np.prod(y.shape[:-2]))}, {y.shape[-2]}]."
+            f"Expected size for first two dimensions of batch2 tensor to be: [{count}, {x.shape[-1]}] "
+            f"but got: [{count}, {y.shape[-2]}]."
         )
-    try:
-        batch = np.broadcast_shapes(x.shape[:-2], y.shape[:-2])
-    except ValueError:
-        check_broadcast(x.shape[:-2], y.shape[:-2])
-        raise
-    count = int(np.prod(batch))
-    left = reshape(expand(a, (*batch, *x.shape[-2:])), (count, *x.shape[-2:]))
-    right = reshape(expand(b, (*batch, *y.shape[-2:])), (count, *y.shape[-2:]))
-    return _unsafe_view(bmm_(left, right), (*batch, x.shape[-2], y.shape[-1]))
+    left = reshape(expand(left, (*batch, *x.shape[-2:])), (count, *x.shape[-2:]))
+    right = reshape(expand(right, (*batch, *y.shape[-2:])), (count, *y.shape[-2:]))
+    product = bmm_(left, right)
+    if n == 1:
+        return _unsafe_view(squeeze(product, -1), (*batch, x.shape[-2]))
+    return _unsafe_view(product, (*batch, *(x.shape[-2:-1] if m > 1 else ()), y.shape[-1]))
+
+
+def _is_one_product(a, b):
+    """Whether many products with one matrix or vector are computed as a single one, as PyTorch decides it."""
+    large, small = (a, b) if a.array.ndim >= b.array.ndim else (b, a)
+    x = large.array
+    if small.array.ndim > 2:
+        return False
+    if small.requires_grad:
+        return True
+    if a.array.ndim == 2:
+        return False
+    if not x.size:
+        return True
+    if large is b:  # its transpose is what the product would take
+        x = x.swapaxes(-2, -1)
+    return all(x.strides[i] == x.strides[i + 1] * x.shape[i + 1] for i in range(x.ndim - 2))
+
+
+def _one_product(a, b, swapped=False):
+    """a @ b for a stack of matrices a and a matrix or vector b, in one product; transposed if `swapped`."""
+    x, y = a.array, b.array
+    rows = reshape(a, _rows(x), x.shape[-1])
+    if y.ndim == 1:
+        if x.shape[-1] != y.shape[0]:
+            raise RuntimeError(f"size mismatch, got input ({_rows(x)}), mat ({_rows(x)}x{x.shape[-1]}), vec ({y.shape[0]})")
+        return _unsafe_view(mv(rows, b), x.shape[:-1])
+    product = _unsafe_view(mm(rows, b), (*x.shape[:-1], y.shape[1]))
+    return transpose(product, -2, -1).contiguous() if swapped else product
 
 
 def _rows(x):

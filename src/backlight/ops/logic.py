@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from .. import dtypes
+from .. import batching, dtypes
 from ..op import face, op, operator, public, write_out
 from ..tensor import Tensor
 from .check import not_implemented, not_tensor
@@ -150,10 +150,15 @@ isposinf = _test("isposinf", np.isposinf, "Whether each element is +inf.")
 isneginf = _test("isneginf", np.isneginf, "Whether each element is -inf.")
 
 
+_isreal = op("isreal", lambda x: np.isreal(x), None, promote="keep", batch="elementwise")
+_isclose = op("isclose", lambda a, b, rtol, atol, equal_nan: np.isclose(a, b, rtol, atol, equal_nan), None, None, promote="keep",
+              batch="elementwise")  # fmt: skip
+
+
 @public()
 def isreal(input):
     """Whether the imaginary part of each element is zero: a bool tensor."""
-    return Tensor._from(np.asarray(np.isreal(input.array)))
+    return _isreal(input)
 
 
 def _same_dtype(input, other):
@@ -170,7 +175,7 @@ def isclose(input, other, rtol=1e-05, atol=1e-08, equal_nan=False):
     for name, value in (("rtol", rtol), ("atol", atol)):
         if value < 0:
             raise RuntimeError(f"{name} must be greater than or equal to zero, but got {value}")
-    return Tensor._from(np.asarray(np.isclose(input.array, other.array, rtol, atol, equal_nan)))
+    return _isclose(input, other, rtol, atol, equal_nan)
 
 
 @public()
@@ -263,9 +268,13 @@ Tensor.__ifloordiv__ = Tensor.floor_divide_
 Tensor.__imod__ = Tensor.remainder_
 
 
+_isin = op("isin", lambda x, tests, assume_unique, invert: np.isin(x, tests, assume_unique=assume_unique, invert=invert), None, None,
+           promote="keep", batch=batching.isin_rule)  # fmt: skip
+
+
 @public(method=False)
 def isin(elements, test_elements, *, assume_unique=False, invert=False, out=None):
     """Whether each element is one of the test elements: a bool tensor."""
-    elements, test_elements = (v.array if isinstance(v, Tensor) else np.asarray(v) for v in (elements, test_elements))
-    result = Tensor._from(np.asarray(np.isin(elements, test_elements, assume_unique=assume_unique, invert=invert)))
+    elements, tests = (v if isinstance(v, Tensor) else Tensor._from(np.asarray(v)) for v in (elements, test_elements))
+    result = _isin(elements, tests, assume_unique, invert)
     return result if out is None else write_out(out, result, exact=True)

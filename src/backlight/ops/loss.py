@@ -399,7 +399,7 @@ _bce = op("binary_cross_entropy", _bce_arrays,
         _share(g, input, weight, reduction) * (input - target) / clamp((1 - input) * input, 1e-12),
     lambda g, input, _target, weight, _out, reduction:
         _share(g, input, weight, reduction) * (log(1 - input) - log(input)),
-    None, optional=("weight",))  # fmt: skip
+    None, optional=("weight",), batch=batching.reduced)  # fmt: skip
 
 
 @public(**functional)
@@ -409,7 +409,8 @@ def binary_cross_entropy(input, target, weight=None, size_average=None, reduce=N
     if input.array.shape != target.array.shape:
         raise ValueError(f"Using a target size ({target.shape}) that is different to the input size ({input.shape}) is deprecated. "
                          "Please ensure they have the same size.")  # fmt: skip
-    if input.array.size and (input.array.min() < 0 or input.array.max() > 1):
+    values = batching.all_values(input)
+    if values.size and (values.min() < 0 or values.max() > 1):
         raise RuntimeError("all elements of input should be between 0 and 1")
     if input.dtype is not target.dtype:
         raise RuntimeError(
@@ -447,7 +448,7 @@ _bce_logits = op("binary_cross_entropy_with_logits", _bce_logits_arrays,
         _share(g, input, weight, reduction) * _bce_logits_slope(input, target, pos_weight),
     lambda g, input, _target, weight, pos_weight, _out, reduction:
         _share(g, input, weight, reduction) * _bce_logits_target_slope(input, pos_weight),
-    None, None, optional=("weight", "pos_weight"))  # fmt: skip
+    None, None, optional=("weight", "pos_weight"), batch=batching.reduced)  # fmt: skip
 
 
 @public(**functional)
@@ -515,7 +516,7 @@ def gaussian_nll_loss(input, target, var, full=False, eps=1e-6, reduction="mean"
     _check_reduction(reduction)
     if not isinstance(var, Tensor):
         var = Tensor._from(np.full(input.array.shape, var, input.array.dtype))
-    if (var.array < 0).any():
+    if (batching.all_values(var) < 0).any():
         raise ValueError("var has negative entry/entries")
     if var.array.shape != input.array.shape:
         if input.array.shape[:-1] == var.array.shape:
@@ -594,11 +595,12 @@ def _multi_margin_tensors(input, target, weight, p, margin, reduction):
     z = z if p == 1 else z * z
     if weight is not None:
         z = z * reshape(_index_select(weight, target, 0), -1, 1)
-    mask = np.arange(input.array.shape[1])[None] == target.array[:, None]
-    return _reduced(sum(masked_fill(z, Tensor._from(mask), 0), 1) / input.array.shape[1], reduction)
+    mask = Tensor._from(np.arange(input.array.shape[1])) == reshape(target, -1, 1)
+    return _reduced(sum(masked_fill(z, mask, 0), 1) / input.array.shape[1], reduction)
 
 
-_multi_margin = composite("multi_margin_loss", _multi_margin_tensors, 3, optional=("weight",), promote="keep")
+_multi_margin = composite("multi_margin_loss", _multi_margin_tensors, 3, optional=("weight",), promote="keep",
+                          batch=batching.rows_rule)  # fmt: skip
 
 
 @public(**functional)
@@ -620,7 +622,8 @@ def multi_margin_loss(input, target, p=1, margin=1.0, weight=None, size_average=
         raise RuntimeError(f"inconsistent weight size, expected {x.array.shape[1]} but got {list(weight.array.shape)}")
     if t.dtype is not dtypes.int64:
         raise RuntimeError(f"expected scalar type Long but found {dtypes.scalar_type_name(t.dtype)}")
-    if t.array.size and (t.array.min() < 0 or t.array.max() >= x.array.shape[1]):
+    classes = batching.all_values(t)
+    if classes.size and (classes.min() < 0 or classes.max() >= x.array.shape[1]):
         raise RuntimeError("target out of range")
     result = _multi_margin(x, t, None if weight is None else weight.detach(), p, margin, reduction)
     return reshape(result, ()) if single and reduction == "none" else result

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from .. import dtypes
+from ..batching import all_values, rows_rule
 from ..op import public
 from ..tensor import Tensor
 from .activation import functional, logsigmoid
@@ -29,7 +30,7 @@ def _multilabel_margin_tensors(input, target, reduction):
     return _reduced(sum(z, (1, 2)) / x.shape[1], reduction)
 
 
-_multilabel_margin = composite("multilabel_margin_loss", _multilabel_margin_tensors, 2, promote="keep")
+_multilabel_margin = composite("multilabel_margin_loss", _multilabel_margin_tensors, 2, promote="keep", batch=rows_rule)
 
 
 @public(**functional)
@@ -46,7 +47,8 @@ def multilabel_margin_loss(input, target, size_average=None, reduce=None, reduct
         raise RuntimeError(f"inconsistent target size: {list(target.array.shape)} for input of size: {list(shape)}")
     if target.dtype is not dtypes.int64:
         raise RuntimeError(f"expected scalar type Long but found {dtypes.scalar_type_name(target.dtype)}")
-    if target.array.size and (target.array.min() < -1 or target.array.max() >= (shape or (1,))[-1]):
+    labels = all_values(target)
+    if labels.size and (labels.min() < -1 or labels.max() >= (shape or (1,))[-1]):
         raise RuntimeError("argument #2 'target' is out of range")
     if len(shape) < 2:
         input, target = reshape(input, (1, -1)), reshape(target, (1, -1))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from .. import dtypes
-from ..inplace import with_out
+from ..inplace import with_out, write_out
 from ..op import REGISTRY, face, public
 from ..tensor import Tensor
 from .activation import celu, hardshrink, prelu, relu, rrelu, selu, threshold
@@ -71,8 +71,10 @@ for _name, _function in (("celu", celu), ("threshold", threshold)):
 
 
 def _copied(name, function):
-    def copied(*args, **kwargs):
+    def copied(*args, out=None, **kwargs):
         result = function(*args, **kwargs)
+        if out is not None:
+            return write_out(out, result, f"{name}_copy", exact=True)
         return tuple(map(clone, result)) if isinstance(result, tuple) else clone(result)
 
     copied.__doc__ = f"A copy of what {name} shows. Differentiable."
@@ -219,7 +221,10 @@ def frobenius_norm(input, dim, keepdim=False):
     return vector_norm(input, 2, dim if dim != () else None, keepdim)
 
 
-face(constant_pad, name="constant_pad_nd", method=False)
+@public(method=False)
+def constant_pad_nd(input, pad, value=0):
+    """nn.functional.pad with a constant. Differentiable."""
+    return constant_pad(input, tuple(pad), value)
 
 
 @public(method=False)

@@ -243,7 +243,8 @@ def _move_statistics(x, running_mean, running_var, momentum, dims):
             "Batch norm got a batched tensor as input while the running_mean or running_var, which will be updated in place, were not "
             "batched.\nIf you are using a module and do not need eval mode, please set `track_running_stats` to be False."
         )
-    for running, new in ((running_mean, x.mean(dims)), (running_var, x.var(dims))):
+    for running, new in ((running_mean, x.detach().mean(dims)), (running_var, x.detach().var(dims))):
+        new = new if new.array.ndim == 1 else new.mean(0)  # instance norm has statistics for each sample
         running.mul_(1 - momentum).add_(new * momentum)
 
 
@@ -284,7 +285,9 @@ def instance_norm(input, running_mean=None, running_var=None, weight=None, bias=
     n, c = x.shape[:2]
     if x.size == n * c:
         raise ValueError(f"Expected more than 1 spatial element when training, got input size {input.shape}")
-    if running_mean is not None:
+    if running_mean is not None and modes.levels:
+        _move_statistics(input, running_mean, running_var, momentum, tuple(range(2, x.ndim)))
+    elif running_mean is not None:
         dims = tuple(range(2, x.ndim))
         mean_, _centred, variance = _moments_of(x, dims)
         count = _count(x.shape, dims)

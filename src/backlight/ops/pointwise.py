@@ -58,8 +58,7 @@ _sub_alpha = op("sub_alpha", lambda a, b, alpha: a - a.dtype.type(alpha) * b,
     lambda g, _input, _other, _out, alpha: -g * alpha,
     promote="arith", node="SubBackward0", check=_check_subtract, batch="elementwise")  # fmt: skip
 _rsub = binary("rsub", lambda input, other: np.subtract(other, input),
-    lambda g, _input, _other, _out: -g,
-    lambda g, _input, _other, _out: g,
+    lambda g, _input, _other, _out: -g, None,  # `other` is a number
     public=False, node="RsubBackward1", check=_check_subtract)  # fmt: skip
 _rsub_tensor = binary("rsub_tensor", lambda input, other: np.subtract(other, input),
     lambda g, _input, _other, _out: -g,
@@ -350,7 +349,16 @@ _sgn_complex = op("sgn", _sgn,
     lambda g, input, out: (g - real(g * conj(out)) * out) / where_one(abs(input)), holomorphic=False, batch="elementwise")  # fmt: skip
 
 
-_sgn_real = op("sgn_real", _sgn, lambda g, _input, _out: no_gradient(g), promote="arith", node="SgnBackward0")
+# It saves its input, as PyTorch's does, although the gradient is zero whatever it is: writing to the input is an error.
+_sgn_real = op(
+    "sgn_real", _sgn, lambda g, input, _out: constant(g, input), promote="arith", node="SgnBackward0", batch="elementwise"
+)
+
+
+@twin(lambda g, _input: np.zeros_like(g))
+def constant(g, _input):
+    """The gradient of a step function: zeros."""
+    return no_gradient(g)
 
 
 @public(inplace=True)
@@ -537,7 +545,7 @@ def lerp(input, end, weight, *, out=None):
         if weight.dtype is not input.dtype and weight.array.ndim:
             raise RuntimeError(f"expected dtype {scalar_name(input)} for `weight` but got dtype {scalar_name(weight)}")
         result = _lerp_tensor(input, end, to(weight, input.dtype))
-    return result if out is None else write_out(out, result, exact=True)
+    return result if out is None else write_out(out, result, exact=isinstance(weight, Tensor))
 
 
 def _times(x, value):

@@ -101,7 +101,7 @@ def _unpool_arrays(g, shape, out, sizes):
     lead = shape[: len(shape) - len(sizes)]
     rows = math.prod(lead)
     n = math.prod(shape[len(lead) :])
-    flat = out[1].reshape(rows, -1) + np.arange(rows)[:, None] * n
+    flat = out[1].reshape(rows, math.prod(sizes)) + np.arange(rows)[:, None] * n
     total = np.zeros(rows * n, g.dtype)
     np.add.at(total, flat.reshape(-1), g.reshape(-1))
     return total.reshape(shape)
@@ -260,7 +260,7 @@ def _adaptive_sizes(name, n, input, output_size):
     x = input.array
     if name.startswith("avg"):
         dimension(-n - 1, x.ndim)
-    if n > 1 and x.ndim <= n:
+    if n > 1 and x.ndim <= n and not isinstance(output_size, int):
         raise ValueError(f"Input dimension should be at least {n + 1}")
     if x.ndim not in (n + 1, n + 2):
         raise RuntimeError(f"{name}(): Expected {n + 1}D or {n + 2}D tensor, but got {list(x.shape)}")

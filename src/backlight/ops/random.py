@@ -144,6 +144,11 @@ def normal(mean, std=1.0, size=None, *, generator=None, out=None, dtype=None, de
     shape = np.broadcast_shapes(*(a.shape for a in arrays))
     t = dtypes.promote(arrays)
     like = mean if isinstance(mean, Tensor) else std  # its gradient exists, and is zero
+    if any(isinstance(v, batching.Batched) for v in (mean, std)):
+        noise = batching.sampled(lambda s: random.normal(s, t.array_type, generator=generator), shape)
+        return noise * (std.detach() if isinstance(std, Tensor) else std) + (
+            mean.detach() if isinstance(mean, Tensor) else mean
+        )
     mean, std = (v.array if isinstance(v, Tensor) else v for v in (mean, std))
     result = _normal(expand(to(like, t), shape), mean, std, generator)
     return result if out is None else write_out(out, result)
@@ -159,7 +164,17 @@ def bernoulli(input, p=None, *, generator=None, out=None):
 @public()
 def multinomial(input, num_samples, replacement=False, *, generator=None, out=None):
     """Indices drawn with the probabilities (weights) in the rows of `input`. (N, C) or (C) -> (N, num_samples) int64."""
-    return _finish(random.multinomial(input.array, num_samples, replacement, generator=generator), None, None, False, out)
+    return _finish(_multinomial(input.detach(), num_samples, replacement, generator), None, None, False, out)
+
+
+def _multinomial_arrays(x, num_samples, replacement, generator):
+    if x.ndim < 3:
+        return random.multinomial(x, num_samples, replacement, generator=generator)
+    rows = random.multinomial(x.reshape(-1, x.shape[-1]), num_samples, replacement, generator=generator)  # under vmap
+    return rows.reshape(*x.shape[:-1], num_samples)
+
+
+_multinomial = op("multinomial", _multinomial_arrays, None, promote="keep", batch=batching.random_rule)
 
 
 def _filling(name, fill, words):

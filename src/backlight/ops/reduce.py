@@ -404,7 +404,7 @@ def _extreme_face(name, by_dim, over_all, elementwise):
                 raise RuntimeError(f"{name}(): Expected reduction dim to be specified for input.numel() == 0. Specify the "
                                    "reduction dim with the 'dim' argument.")  # fmt: skip
             result = over_all(input, tuple(range(input.array.ndim)), False)
-            return result if out is None else write_out(out, result, exact=True)
+            return result if out is None else write_out(out, result)
         d = dimension(dim, input.array.ndim)
         if input.array.ndim and not input.array.shape[d]:
             raise IndexError(f"{name}(): Expected reduction dim {d} to have non-zero size.")

@@ -6,7 +6,7 @@ import builtins
 
 import numpy as np
 
-from .. import dtypes
+from .. import batching, dtypes
 from ..creation import no_gradient
 from ..op import inplace, op, public, twin
 from ..tensor import Tensor, dimension
@@ -140,7 +140,8 @@ def _scatter_reduce_gradient(g, x, index, src, out, dim, reduce, include_self):
 def _reducing(name):
     return op(name, _scatter_reduce_arrays,
         joint=lambda g, input, index, src, out, dim, reduce, include_self:
-            _scatter_reduce_gradient(g, input, index, src, out, dim, reduce, include_self), promote="keep")  # fmt: skip
+            _scatter_reduce_gradient(g, input, index, src, out, dim, reduce, include_self),
+        promote="keep", batch="leading")  # fmt: skip
 
 
 _scatter_reduce, _index_reduce = _reducing("scatter_reduce"), _reducing("index_reduce")
@@ -213,9 +214,10 @@ def _put_arrays(x, index, source, accumulate):
 
 _put = op("put", _put_arrays,
     lambda g, _input, index, _source, _out, accumulate: g if accumulate else _put(g, index, zero_of(g), False), None,
-    lambda g, _input, index, source_shape, _out, _accumulate: reshape(_take(g, index), source_shape), promote="keep")  # fmt: skip
+    lambda g, _input, index, source_shape, _out, _accumulate: reshape(_take(g, index), source_shape), promote="keep",
+    batch=batching.put_rule)  # fmt: skip
 _take = op("take", lambda x, index: x.reshape(-1)[index],
-    lambda g, input_shape, index, _out: _untake(g, index, input_shape), None, promote="keep")  # fmt: skip
+    lambda g, input_shape, index, _out: _untake(g, index, input_shape), None, promote="keep", batch=batching.take_rule)  # fmt: skip
 _untake = op("untake", lambda g, index, shape: _put_arrays(np.zeros(shape, g.dtype), index, g, True),
     lambda g, _input, index, _out, _shape: _take(g, index), None, promote="keep")  # fmt: skip
 
@@ -224,7 +226,7 @@ def _check_places(name, input, index):
     """RuntimeError or IndexError unless the index holds int64 places of the flat input."""
     if index.dtype is not dtypes.int64:
         raise RuntimeError(f"{name}(): Expected a long tensor for index, but got {dtypes.scalar_type_name(index.dtype)}")
-    n, index = input.array.size, index.array
+    n, index = input.array.size, batching.all_values(index)
     if index.size and not n:
         raise IndexError(f"{name}(): tried to {'take from' if name == 'take' else 'put elements into'} an empty tensor")
     wrong = (index < -n) | (index >= n)
@@ -269,13 +271,13 @@ def _diagonal_written(x, src, offset, dim1, dim2):
 
 _select_scatter = op("select_scatter", _written,
     lambda g, _input, _src, _out, place: _select_scatter(g, zero_of(g), place),
-    lambda g, _input, _src, _out, place: _select(g, place))  # fmt: skip
+    lambda g, _input, _src, _out, place: _select(g, place), batch=batching.index_rule)  # fmt: skip
 _slice_scatter = op("slice_scatter", _written,
     lambda g, _input, _src, _out, place: _slice_scatter(g, zero_of(g), place),
-    lambda g, _input, _src, _out, place: _slice(g, place))  # fmt: skip
+    lambda g, _input, _src, _out, place: _slice(g, place), batch=batching.index_rule)  # fmt: skip
 _diagonal_scatter = op("diagonal_scatter", _diagonal_written,
     lambda g, _input, _src, _out, offset, dim1, dim2: _diagonal_scatter(g, zero_of(g), offset, dim1, dim2),
-    lambda g, _input, _src, _out, offset, dim1, dim2: _diagonal(g, offset, dim1, dim2))  # fmt: skip
+    lambda g, _input, _src, _out, offset, dim1, dim2: _diagonal(g, offset, dim1, dim2), batch="leading")  # fmt: skip
 _as_strided_scatter = op("as_strided_scatter", _strided_set,
     lambda g, _input, _src, _out, root_shape, root_strides, shape, strides, offset:
         strided_set(g, zero_of(g), root_shape, root_strides, shape, strides, offset),
@@ -306,7 +308,7 @@ def slice_scatter(input, src, dim=0, start=None, end=None, step=1):
     if step <= 0:
         raise RuntimeError("slice step must be positive")
     place = (slice(None),) * d + (slice(start, end, step),)
-    _check_source(src, input.array[place].shape)
+    _check_source(src, _slice(input.detach(), place).array.shape)
     return _slice_scatter(input, to(src, input.dtype), place)
 
 
@@ -316,7 +318,7 @@ def diagonal_scatter(input, src, offset=0, dim1=0, dim2=1):
     dim1, dim2 = dimension(dim1, input.array.ndim), dimension(dim2, input.array.ndim)
     if dim1 == dim2:
         raise RuntimeError(f"diagonal dimensions cannot be identical {dim1}, {dim2}")
-    _check_source(src, np.diagonal(input.array, offset, dim1, dim2).shape)
+    _check_source(src, _diagonal(input.detach(), offset, dim1, dim2).array.shape)
     return _diagonal_scatter(input, to(src, input.dtype), offset, dim1, dim2)
 
 

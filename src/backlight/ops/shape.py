@@ -57,6 +57,11 @@ _unsafe_view = op("unsafe_view", lambda x, shape: x.reshape(shape),
     lambda g, input_shape, _out, _shape: reshape(g, input_shape), batch="leading")  # fmt: skip
 
 
+_reshape_alias = op("reshape_alias", lambda x, shape: x.reshape(shape),
+    lambda g, input_shape, _out, _shape: reshape(g, input_shape),
+    view=True, batch="leading")  # fmt: skip
+
+
 def _strided_view(array, shape):
     """array.reshape(shape) without a copy, or None where that needs one."""
     result = array.reshape(shape)
@@ -118,8 +123,10 @@ def reshape(input, *shape):
     except TypeError:
         kind = type(shape[0]).__name__ if shape else "nothing"
         raise TypeError(f"reshape(): argument 'shape' (position 1) must be tuple of ints, not {kind}") from None
-    if input.array.flags.c_contiguous or _strided_view(input.array, shape) is not None:
+    if input.array.flags.c_contiguous:
         return _view(input, shape)
+    if _strided_view(input.array, shape) is not None:
+        return _reshape_alias(input, shape)
     return _unsafe_view(clone(input, memory_format=dtypes.contiguous_format), shape)
 
 
@@ -630,7 +637,7 @@ _as_strided = op("as_strided",
         _strides(_shifted(x, offset) if offset else x, shape, [s * x.itemsize for s in strides]),
     lambda g, _input, _out, root_shape, root_strides, shape, strides, offset:
         strided_put(g, root_shape, root_strides, shape, strides, offset),
-    view=True)  # fmt: skip
+    view=True, batch=batching.as_strided_rule)  # fmt: skip
 
 
 def as_strided_node(root, view) -> Node:
@@ -666,6 +673,8 @@ def as_strided(input, size, stride, storage_offset=None):
     size, stride = sizes((size,)), sizes((stride,))
     if len(size) != len(stride):
         raise RuntimeError("mismatch in length of strides and shape")
+    if isinstance(input, batching.Batched):
+        return _as_strided(input, None, None, size, stride, storage_offset or 0)
     root = input if input.base is None else input.base.root
     base = root.array
     here = (input.array.__array_interface__["data"][0] - base.__array_interface__["data"][0]) // base.itemsize

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .. import dtypes
+from .. import batching, dtypes
 from ..op import op, public, twin, write_out
 from ..return_types import return_type
 from ..tensor import Tensor
@@ -348,7 +348,7 @@ def _packed_gradient(g, lu):
 @public(method=False)
 def lu_unpack(LU_data, LU_pivots, unpack_data=True, unpack_pivots=True, *, out=None) -> Any:
     """(P, L, U) from what lu_factor gives; empty tensors for what isn't asked for. Differentiable."""
-    pivots = LU_pivots.array
+    pivots = batching.all_values(LU_pivots)
     if unpack_pivots and pivots.dtype != np.int32:
         raise RuntimeError(
             "torch.lu_unpack: LU_pivots is expected to be a contiguous tensor of torch.int32 dtype.\nNote: this function is "

@@ -8,16 +8,15 @@ import numpy as np
 
 from .. import dtypes
 from ..op import face, op, public, twin, write_out
-from ..tensor import dimension
-from .arrange import _flip
+from ..tensor import Tensor, dimension
 from .cast import clone, to
 from .choose import masked_fill
 from .gather import _ungather
 from .join import cat
 from .logic import logical_xor
-from .pointwise import _logaddexp_arrays, exp, log
-from .reduce import Pair, _others, _others_arrays, _scalar_pick, picked
-from .shape import constant_pad, narrow
+from .pointwise import _logaddexp_arrays, exp
+from .reduce import Pair, _others, _others_arrays, _scalar_pick, picked, sum
+from .shape import constant_pad, narrow, unsqueeze
 
 # Scans
 
@@ -225,21 +224,29 @@ _logcumsumexp = op("logcumsumexp", _logcumsumexp_arrays,
 _logcumsumexp_of_number = _of_number("logcumsumexp")
 
 
+def _logcumsumexp_gradient_arrays(g, x, out, dim):
+    """exp(x) * reverse_cumsum(g * exp(-out)), by logarithms, so that nothing overflows."""
+    if g.dtype.kind == "c":
+        return _exp_of_sums(np.log(g) - out, x, dim)
+    return _exp_of_sums(_log_or_lowest(g) - out, x, dim) - _exp_of_sums(_log_or_lowest(-g) - out, x, dim)
+
+
+def _exp_of_sums(terms, x, dim):
+    return np.exp(np.flip(_logcumsumexp_arrays(np.flip(terms, dim), dim), dim) + x)
+
+
+def _log_or_lowest(g):
+    return np.where(g > 0, np.log(np.where(g > 0, g, np.ones((), g.dtype))), np.finfo(g.dtype).min)
+
+
+@twin(_logcumsumexp_gradient_arrays)
 def logcumsumexp_gradient(g, input, out, dim):
-    """exp(input) * reverse_cumsum(g * exp(-out)), by logarithms, so that nothing overflows."""
-    if input.dtype in (np.dtype("c8"), np.dtype("c16"), dtypes.complex64, dtypes.complex128):
-        return _exp_of_sums(log(g) - out, input, dim)
-    return _exp_of_sums(log_or_lowest(g) - out, input, dim) - _exp_of_sums(log_or_lowest(-g) - out, input, dim)
-
-
-def _exp_of_sums(terms, input, dim):
-    return exp(_flip(_logcumsumexp(_flip(terms, (dim,)), dim), (dim,)) + input)
-
-
-@twin(lambda g: np.where(g > 0, np.log(np.where(g > 0, g, np.ones((), g.dtype))), np.finfo(g.dtype).min))
-def log_or_lowest(g):
-    """log(g), and the type's lowest number where g isn't positive."""
-    return masked_fill(log(masked_fill(g, g <= 0, 1)), g <= 0, dtypes.finfo(g.dtype).min)
+    """As operations: sum over i >= j of g[i] * exp(input[j] - out[i]), pair by pair, which is linear in g."""
+    n = input.shape[dim]
+    pairs = exp(unsqueeze(input, dim + 1) - unsqueeze(out, dim))
+    later = np.tri(n, dtype=bool).T.reshape([n if d in (dim, dim + 1) else 1 for d in range(input.ndim + 1)])
+    pairs = masked_fill(pairs, Tensor._from(np.broadcast_to(~later, pairs.shape)), 0)
+    return sum(pairs * unsqueeze(g, dim), dim + 1)
 
 
 @public()

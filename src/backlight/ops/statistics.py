@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import numpy as np
 
-from .. import dtypes
+from .. import batching, dtypes
 from ..op import op, public, write_out
 from ..tensor import Tensor, dimension
 from .arrange import diagonal
-from .cast import conj
+from .cast import conj, to
 from .choose import clamp, masked_fill
 from .gather import gather
 from .linalg import matmul
 from .pointwise import ceil, floor, lerp, round, sqrt
 from .reduce import Pair, _scalar_pick, evenly, picked, sum
-from .shape import movedim, reshape, squeeze, transpose, unsqueeze
+from .shape import expand, movedim, reshape, squeeze, transpose, unsqueeze
 from .sort import _order, sort
 
 _median = op("median_dim", lambda x, dim, keepdim: _median_arrays(x, dim, keepdim),
@@ -138,8 +138,9 @@ def _quantile(name, input, q, dim, keepdim, interpolation, skip_nan):
         raise RuntimeError(f"{name}() q must be a scalar or 1D tensor")
     if q.dtype is not input.dtype:
         raise RuntimeError(f"{name}() q tensor must be same dtype as the input tensor")
-    if not ((q.array >= 0) & (q.array <= 1)).all():
-        raise RuntimeError(f"{name}() q must be in the range [0, 1] but got {q.array.max():g}" if not q.array.ndim else
+    limits = batching.all_values(q)
+    if not ((limits >= 0) & (limits <= 1)).all():
+        raise RuntimeError(f"{name}() q must be in the range [0, 1] but got {limits.max():g}" if not q.array.ndim else
                            f"{name}() q values must be in the range [0, 1]")  # fmt: skip
     if not x.size:
         raise RuntimeError(f"{name}() input tensor must be non-empty")
@@ -150,21 +151,20 @@ def _quantile(name, input, q, dim, keepdim, interpolation, skip_nan):
     flat = dim is None
     d = 0 if flat else dimension(dim, x.ndim)
     ordered = sort(reshape(input, -1) if flat or not x.ndim else movedim(input, d, 0), 0).values  # NaN comes last
-    n = ordered.array.shape[0]
-    nan = np.isnan(ordered.array)
-    last = np.maximum((~nan).sum(0) - 1, 0) if skip_nan else np.full(nan.shape[1:], n - 1)
-    place = reshape(q, (-1,) + (1,) * (ordered.array.ndim - 1)) * Tensor._from(last.astype(x.dtype))
-    if not skip_nan:  # a NaN anywhere makes the quantile NaN: take it from the end
-        place = masked_fill(place, Tensor._from(np.broadcast_to(nan.any(0), place.array.shape)), n - 1)
+    n, count = ordered.array.shape[0], (ordered == ordered).sum(0)
+    place = reshape(q, (-1,) + (1,) * (ordered.array.ndim - 1))
+    place = expand(place, (*place.array.shape[:1], *ordered.array.shape[1:]))
+    if skip_nan:
+        place = place * to(clamp(count - 1, 0), input.dtype)
+    else:  # a NaN anywhere makes the quantile NaN: take it from the end
+        place = masked_fill(place * (n - 1), count < n, n - 1)
     if interpolation in ("lower", "higher", "nearest"):
         place = {"lower": floor, "higher": ceil, "nearest": round}[interpolation](place)
-    low = np.floor(place.array).astype(np.int64)
-    result = gather(ordered, 0, Tensor._from(low))
+    low = floor(place.detach())
+    result = gather(ordered, 0, to(low, dtypes.int64))
     if interpolation in ("linear", "midpoint"):
-        weight = Tensor._from(np.full_like(place.array, 0.5))
-        if interpolation == "linear":
-            weight = place - Tensor._from(low.astype(x.dtype))
-        high = gather(ordered, 0, Tensor._from(np.ceil(place.array).astype(np.int64)))
+        weight = place - low if interpolation == "linear" else low * 0 + 0.5
+        high = gather(ordered, 0, to(ceil(place.detach()), dtypes.int64))
         result = lerp(result, high, weight)
     if keepdim:
         shape = (1,) * x.ndim if flat else None
@@ -187,6 +187,7 @@ def nanquantile(input, q, dim=None, keepdim=False, *, interpolation="linear", ou
 
 
 @public()
+@batching.in_loop
 def histc(input, bins=100, min=0, max=0, *, out=None):
     """How many elements fall into each of `bins` equal intervals from min to max (the data's range if both are 0)."""
     if bins <= 0:

@@ -27,15 +27,17 @@ def _max_unpool_arrays(x, indices, sizes):
             f"Found an invalid max index: {indices[wrong][0]} (output volumes are of size {'x'.join(map(str, sizes))}"
         )
     out = np.zeros((math.prod(lead), volume), x.dtype)
-    np.put_along_axis(out, indices.reshape(len(out), -1), x.reshape(len(out), -1), 1)
+    rows = (len(out), math.prod(x.shape[len(lead) :]))
+    np.put_along_axis(out, indices.reshape(rows), x.reshape(rows), 1)
     return out.reshape(*lead, *sizes)
 
 
 def _back_at(g, indices, n):
     """The elements of g at the indices of each plane."""
-    lead = tuple(g.shape[: len(g.shape) - n])
-    flat = _gather(reshape(g, (*lead, -1)), reshape(indices, (*lead, -1)), len(lead))
-    return reshape(flat, tuple(indices.shape))
+    shape = tuple(indices.shape)
+    lead = shape[: len(shape) - n]
+    flat = reshape(g, (*lead, math.prod(g.shape[len(lead) :])))
+    return reshape(_gather(flat, reshape(indices, (*lead, math.prod(shape[len(lead) :]))), len(lead)), shape)
 
 
 def _max_unpool_op(n):

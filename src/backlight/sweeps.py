@@ -1,0 +1,104 @@
+"""What surrounds a sweep: the sweeps that run, a thread for deeply nested ones, and PyTorch's order of tied leaves."""
+
+from __future__ import annotations
+
+import threading
+from itertools import count
+
+from .state import modes, set_grad_mode, set_levels
+
+
+class Sweep:
+    """A running sweep, for hooks and checkpoints that ask about it."""
+
+    __slots__ = ("buffers", "callbacks", "capture", "keep", "number", "steps", "targets")
+    numbers = count()
+
+    def __init__(self, buffers, steps, targets, keep, capture):
+        self.number, self.callbacks = next(self.numbers), []
+        self.buffers, self.steps, self.targets, self.keep, self.capture = buffers, steps, targets, keep, capture
+
+
+_this_thread = threading.local()
+
+
+def running_sweeps() -> list[Sweep]:
+    """The sweeps of this thread, the innermost last."""
+    return _this_thread.__dict__.setdefault("sweeps", [])
+
+
+def current_sweep() -> Sweep | None:
+    """This thread's innermost sweep, None outside of backward."""
+    running = running_sweeps()
+    return running[-1] if running else None
+
+
+def in_thread(function, *args):
+    """function(*args) in a thread of its own, in this thread's modes."""
+    outcome: dict = {}
+    enabled, levels = modes.grad, modes.levels
+
+    def work():
+        set_grad_mode(enabled)
+        set_levels(levels)
+        try:
+            outcome["result"] = function(*args)
+        except BaseException as error:  # handed to the caller
+            outcome["error"] = error
+        finally:
+            set_grad_mode(True)  # the thread ends: it must not count as one with grad mode off
+            set_levels(())
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    if "error" in outcome:
+        raise outcome["error"]
+    return outcome["result"]
+
+
+def ready_queue_order(start, nodes):
+    """The order of PyTorch's ready queue, a binary heap whose ties (several leaves ready at once) fall as the
+    C++ library's heap lets them fall. The sorted order is the same but for three or more tied leaves."""
+    waiting = dict.fromkeys(nodes, 0)
+    for node in nodes:
+        for parent in node.edges:
+            if parent is not None:
+                waiting[parent] = waiting.get(parent, 0) + 1
+    heap, order = [], []
+
+    def sift_up(i, node):
+        while i and heap[(i - 1) // 2].seq < node.seq:
+            heap[i] = heap[(i - 1) // 2]
+            i = (i - 1) // 2
+        heap[i] = node
+
+    def push(node):
+        heap.append(node)
+        sift_up(len(heap) - 1, node)
+
+    def pop():
+        top, node = heap[0], heap.pop()
+        if heap:
+            hole, child = 0, 2
+            while child < len(heap):
+                if heap[child].seq < heap[child - 1].seq:
+                    child -= 1
+                heap[hole] = heap[child]
+                hole, child = child, 2 * child + 2
+            if child == len(heap):
+                heap[hole] = heap[child - 1]
+                hole = child - 1
+            sift_up(hole, node)
+        return top
+
+    push(start)
+    while heap:
+        node = pop()
+        order.append(node)
+        for parent in node.edges:
+            if parent is not None:
+                waiting[parent] -= 1
+                if not waiting[parent]:
+                    push(parent)
+    return order[1:]
