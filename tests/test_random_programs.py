@@ -6,6 +6,7 @@ log of everything that can be seen. `pytest tests/test_random_programs.py --prog
 
 from __future__ import annotations
 
+import contextlib
 import re
 import warnings
 
@@ -49,18 +50,19 @@ class Run:
         self.show("made", tensor)
 
     def show(self, what, tensor):
-        self.log.append((what, tensor.detach().numpy().copy()))
-        self.log.append(f"{tensor.requires_grad} {tensor.is_leaf} {tensor._version} {tensor._is_view()} {self.origin(tensor)}")
+        self.log.append((what, tensor.detach().numpy(force=True).copy()))
+        text = f"{tensor.requires_grad} {tensor.is_leaf}"
+        self.log.append(text if self.recorded else f"{text} {tensor._version} {tensor._is_view()} {self.origin(tensor)}")
 
     def origin(self, tensor):
         node = tensor.grad_fn
-        return None if node is None else "recorded" if self.recorded else node.name()
+        return None if node is None else node.name()
 
     def hook(self, name, result=None):
         def hook(*gradients):
             for g in gradients:
                 for x in g if isinstance(g, tuple) else (g,):
-                    self.log.append((name, None if x is None else x.detach().numpy().copy()))
+                    self.log.append((name, None if x is None else x.detach().numpy(force=True).copy()))
             return None if result is None else gradients[0] * result
 
         return hook
@@ -72,6 +74,9 @@ class Run:
                 INSTRUCTIONS[name](self, i, j, k)
         except Exception as error:
             self.log.append(f"{name}: {type(error).__name__}: {first_line(error)}")
+            for x in self.tensors:  # an operation that fails has made views fetch their nodes in PyTorch, not always here
+                with contextlib.suppress(RuntimeError):
+                    x.grad_fn  # noqa: B018
 
     def finish(self):
         """Everything that requires grad, added up and sent backward, with a hook on every node."""
@@ -90,11 +95,11 @@ class Run:
         except Exception as error:
             self.log.append(f"finish: {type(error).__name__}: {first_line(error)}")
         for i, x in enumerate(self.tensors):
-            self.log.append((f"values {i}", x.detach().numpy().copy()))
+            self.log.append((f"values {i}", x.detach().numpy(force=True).copy()))
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 grad = x.grad
-            self.log.append((f"grad {i}", None if grad is None else grad.detach().numpy().copy()))
+            self.log.append((f"grad {i}", None if grad is None else grad.detach().numpy(force=True).copy()))
 
     def visit(self, node):
         name = node.name()
@@ -156,7 +161,7 @@ def extreme(run, i, j, k):
     if x.dim():
         values, indices = (x.max, x.min, x.sort, x.cummax)[k % 4](j % x.dim())
         run.keep(values)
-        run.log.append(("indices", indices.numpy().copy()))
+        run.log.append(("indices", indices.numpy(force=True).copy()))
 
 
 @instruction()
@@ -229,6 +234,8 @@ IN_PLACE = (
 
 @instruction(4)
 def in_place(run, i, j, k):
+    if run.recorded:  # what a recorded backward pass saved is not what PyTorch saves
+        return
     x = run.pick(i)
     IN_PLACE[k % len(IN_PLACE)](x, run.pick(j))
     run.show("written", x)
@@ -236,10 +243,12 @@ def in_place(run, i, j, k):
 
 @instruction()
 def in_place_in_no_grad(run, i, j, k):
+    if run.recorded:
+        return
     x = run.pick(i)
     with run.torch.no_grad():
         IN_PLACE[k % len(IN_PLACE)](x, run.pick(j))
-    run.log.append(("written", x.detach().numpy().copy()))
+    run.log.append(("written", x.detach().numpy(force=True).copy()))
 
 
 @instruction()
@@ -277,14 +286,14 @@ def node_hook(run, i, _j, k):
 @instruction()
 def retain(run, i, _j, _k):
     x = run.pick(i)
-    if not (x._is_view() and x.grad_fn is None):
+    if x.requires_grad and not (x._is_view() and x.grad_fn is None):
         x.retain_grad()
 
 
 @instruction()
 def backward(run, i, _j, k):
     run.pick(i).sum().backward(retain_graph=bool(k % 2))
-    run.log += [("grad", None if x.grad is None else x.grad.numpy().copy()) for x in run.leaves]
+    run.log += [("grad", None if x.grad is None else x.grad.numpy(force=True).copy()) for x in run.leaves]
 
 
 @instruction(2)
@@ -295,7 +304,8 @@ def gradient(run, i, j, k):
         run.log.append("no gradient")
     else:
         run.recorded = run.recorded or g.requires_grad
-        run.keep(g)
+        run.tensors.append(g)
+        run.log.append(("gradient", g.detach().numpy(force=True).copy()))
 
 
 def run(package, program):

@@ -44,7 +44,6 @@ from .autograd.modes import no_grad as no_grad
 from . import op as op
 from . import ops as ops
 from . import optim as optim
-from . import order as order
 from . import printing as printing
 from .dtypes import promote_types as promote_types
 from . import random as random
@@ -55,6 +54,7 @@ from .printing import set_printoptions as set_printoptions
 from . import signal as signal
 from . import special as special
 from . import state as state
+from . import sweeps as sweeps
 from . import utils as utils
 from . import version as version
 from . import versions as versions

@@ -324,6 +324,11 @@ def transpose_rule(op, inputs, _batched, _size, _parameters):
     return x.transpose(1, 2) if x.array.ndim == 3 else x[...]
 
 
+def swap_rule(op, inputs, batched, size, parameters):
+    (x,) = inputs
+    return _leading(op, inputs, batched, size, parameters) if x.array.ndim > 1 else x[...]
+
+
 def permute_rule(_op, inputs, _batched, _size, parameters):
     return inputs[0].permute(0, *[d + 1 for d in parameters[0]])
 
@@ -598,8 +603,8 @@ def index_put_rule(op, inputs, batched, size, parameters):
 
 def take_rule(_op, inputs, batched, size, _parameters):
     x, index = (expanded(v, b, size) for v, b in zip(inputs, batched))
-    x = x.reshape((size, -1))
-    return x.gather(1, index.reshape((size, -1)) % x.array.shape[1]).reshape(index.array.shape)
+    x = x.reshape((size, math.prod(x.array.shape[1:])))
+    return x.gather(1, index.reshape((size, math.prod(index.array.shape[1:]))) % max(x.array.shape[1], 1)).reshape(index.array.shape)
 
 
 def put_rule(_op, inputs, batched, size, parameters):
@@ -624,7 +629,9 @@ def as_strided_rule(_op, inputs, _batched, size, parameters):
     from .ops.index import _index
 
     *_root, shape, strides, offset = parameters
-    places = sum((np.arange(n) * s for n, s in zip(np.ix_(*map(range, shape)), strides)), np.int64(offset)) if shape else offset
+    places = np.asarray(offset)
+    for n, step in zip(shape, strides):
+        places = places[..., None] + np.arange(n) * step
     return _index(inputs[0].reshape((size, -1)), (slice(None), places))
 
 

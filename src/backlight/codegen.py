@@ -118,14 +118,13 @@ def _backward_source(op, method, suffix):
             "    if saved is None:",
             "        raise freed(node)",
             f"    {''.join(f's{i}, ' for i in ids)}out, = saved",
-            "    if not keep:",
-            "        node.saved = None",
         ]
     given = [f"z{i}" for i in ids if op.saves[i][1]] + list(op.parameters)
     if given:
         lines += [f"    {', '.join(given)}, = node.parameters"]
-    for i, (users, _shape_users) in enumerate(op.saves):
-        if users:
+    # In PyTorch's order, that of the names: it decides which of several written tensors the error is about.
+    for i in sorted(ids, key=lambda i: "self" if op.inputs[i] == "input" else op.inputs[i]):
+        if op.saves[i][0]:
             lines += [
                 f"    if s{i} is not None:",
                 f"        if s{i}.version is not None and s{i}.version.stamp > node.seq:",
@@ -140,6 +139,8 @@ def _backward_source(op, method, suffix):
         ]
         if method == "record":
             lines += ["    out = saved_output(node, out)"]
+    if op.frees:  # after the checks: a node that fails keeps what it saved
+        lines += ["    if not keep:", "        node.saved = None"]
     out = "out" if op.saves_output else "None"
 
     def call(j):

@@ -65,6 +65,10 @@ def slow(op, inputs, parameters, out=None):
         if "__torch_function__" in vars(kind):
             return kind.__torch_function__(op.function, tuple({type(v) for v in inputs}), (*inputs, *parameters), {})  # pyright: ignore[reportAttributeAccessIssue]
     _check_inputs(op, inputs)
+    if modes.grad:  # before any error about shapes, as PyTorch does: views fetch new nodes, or say that they can't
+        for v in inputs:
+            if isinstance(v, Tensor) and v.base is not None:
+                views.current_node(v)
     if op.check is not None:
         op.check(*inputs)
     arrays = _promoted(op, [v.array if isinstance(v, Tensor) else v for v in inputs])

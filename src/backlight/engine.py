@@ -129,6 +129,8 @@ class AccumulateGrad(Node):
 
     def run(self, g, edges, keep):
         array = self.array
+        if array is None:  # the leaf no longer requires grad
+            return edges
         if type(g) is not np.ndarray:
             g = np.asarray(g)
         if g.dtype is not array.dtype and g.dtype != array.dtype:
@@ -145,6 +147,8 @@ class AccumulateGrad(Node):
         return edges
 
     def record(self, g, edges, keep):
+        if self.array is None:
+            return edges
         if g.array.dtype != self.array.dtype:
             g = g.to(dtypes.from_array_type(self.array.dtype))
         if self.grad is None and g.node is not None and not g.array.flags.c_contiguous and self.array.flags.c_contiguous:

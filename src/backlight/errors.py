@@ -66,7 +66,7 @@ def _real(node):
 
 def short_name(node) -> str:
     """A node's name as PyTorch's error texts have it: "Mul" for MulBackward0."""
-    name = node.name() if type(node).__name__ == "CopySlices" else type(node).__name__
+    name = node.name() if "::" in node.name() else type(node).__name__
     start, backward, digit = name.rpartition("Backward")
     return start + digit.removeprefix("0") if backward else name
 
@@ -77,7 +77,7 @@ def modified(node, position, tensor) -> RuntimeError:
     if version.stamp == float("inf"):
         return RuntimeError(INFERENCE_SAVED)
     expected = version.count_at(node.seq)
-    if version.count == expected and getattr(version, "at", 0) > node.seq:
+    if getattr(version, "at", 0) > node.seq:
         return RuntimeError(
             "Trying to use a saved tensor that has been detached in-place, i.e. with .detach_().This is not supported, please use "
             "out-of-place `.detach()` instead"

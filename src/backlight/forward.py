@@ -164,10 +164,12 @@ def _tangents(op, outputs, inputs, parameters, tangents):
         ) from None
 
 
-def _arguments(formula, inputs, output, parameters):
-    """What a formula wants after g: inputs (or their shapes), output and parameters."""
+def _arguments(formula, inputs, output, parameters, shape=None):
+    """What a formula wants after g: inputs (or their shapes, or in their place `shape`), output and parameters."""
     names = formula.__code__.co_varnames[1 : len(inputs) + 1]
-    given = [x.array.shape if isinstance(x, Tensor) and name.endswith("_shape") else x for x, name in zip(inputs, names)]
+    given = [
+        (shape or x.array.shape) if isinstance(x, Tensor) and name.endswith("_shape") else x for x, name in zip(inputs, names)
+    ]
     return [*given, output, *parameters]
 
 
@@ -188,7 +190,10 @@ def _elementwise(op, output, inputs, parameters, tangents):
             continue
         if tangent.array.dtype != output.array.dtype:
             tangent = tangent.to(output.dtype)
-        part = formula(tangent, *_arguments(formula, inputs, output, parameters))
+        if tangent.array.shape != output.array.shape:
+            tangent = tangent.expand(output.array.shape)
+        # a formula that sums its gradient to an input's shape must leave a tangent as it is
+        part = formula(tangent, *_arguments(formula, inputs, output, parameters, output.array.shape))
         if part is not None:
             total = part if total is None else total + part
     if total is not None and total.array.shape != output.array.shape:

@@ -90,7 +90,7 @@ def _check_overlap(array):
         )
 
 
-def _check_partial_overlap(written, read):
+def check_partial_overlap(written, read):
     """RuntimeError if the written elements are some of those read, in other places: each write would change what is read next."""
     if written.__array_interface__["data"][0] == read.__array_interface__["data"][0] and written.strides == read.strides:
         return
@@ -141,7 +141,10 @@ def inplace(function, tensor, args=(), kwargs=None, reads=True):
     """Runs `function`, writes its result into `tensor`, and makes the result's node the origin of the new contents.
 
     args: what else `function` takes after the tensor; with reads=False only named here, because it must not overlap."""
-    views.check_writable(tensor)
+    views.check_writable(tensor, any([isinstance(x, Tensor) and x.requires_grad for x in args]))
+    for x in args:
+        if isinstance(x, Tensor) and (x.base is not None or tensor.base is not None):
+            check_partial_overlap(tensor.array, x.array)
     # Enters the graph in the tensor's place, and keeps the old contents if saved; hooks must never see the new ones.
     stand_in = Tensor._from(tensor.array.copy() if modes.saved_hooks else tensor.array)
     stand_in.node = views.current_node(tensor)
@@ -164,9 +167,6 @@ def inplace(function, tensor, args=(), kwargs=None, reads=True):
         names = dtypes.scalar_type_name(result.dtype), dtypes.scalar_type_name(tensor.dtype)
         raise RuntimeError(f"result type {names[0]} can't be cast to the desired output type {names[1]}")
     _check_overlap(array)
-    for x in args:
-        if isinstance(x, Tensor) and array.base is not None:
-            _check_partial_overlap(array, x.array)
     if modes.before_write is not None:
         modes.before_write(tensor)
     node = result.node if type(result.node) is not AccumulateGrad else None

@@ -97,10 +97,9 @@ class Tensor:
             leaf = self.__dict__.get("_leaf")
             if leaf is None:
                 leaf = AccumulateGrad(self)
-            self.node = leaf
+            self.node, leaf.array = leaf, self.array
         elif not requires_grad and node is not None:
-            self.__dict__["_leaf"] = node  # keeps .grad and hooks
-            self.node = None
+            self._retire()
         return self
 
     @property
@@ -189,10 +188,17 @@ class Tensor:
                 "detach_() cannot be called on these gradients. To fix this error, please refer to the "
                 "Optimizer.zero_grad() function in torch/optim/optimizer.py as the solution."
             )
-        if self.node is not None and type(self.node) is not AccumulateGrad:
+        if type(self.node) is AccumulateGrad:
+            self._retire()
+        elif self.node is not None:
             self.version = versions.Detached(views.version_of(self))
         self.node = None
         return self
+
+    def _retire(self):
+        """Makes this leaf one that doesn't require grad: its node keeps `.grad` and hooks, but accumulates no more."""
+        self.__dict__["_leaf"], self.node.array = self.node, None
+        self.node = None
 
     @property
     def data(self):

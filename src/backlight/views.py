@@ -37,7 +37,7 @@ def view_of(result, source, made="") -> None:
     if type(root.version) is InferenceVersion:
         result.__class__ = type(source)
         return  # inference tensors have no views that autograd would have to follow
-    result.base = View(root, made or ("" if modes.grad else "inference" if modes.inference else "no_grad"))
+    result.base = View(root, made if modes.grad else "inference" if modes.inference else "no_grad")
 
 
 def current_node(tensor):
@@ -93,7 +93,7 @@ def check_writable(tensor, adds_gradient=False) -> None:
     if not modes.grad:
         return
     view = tensor.base
-    if view is not None and view.made and tensor.requires_grad:
+    if view is not None and view.made and (adds_gradient or tensor.requires_grad):
         raise ambiguous(view, tensor.node, "is being modified inplace")
     node = current_node(tensor)
     if node is None and not adds_gradient and (view is None or view.root.node is None):
@@ -102,9 +102,8 @@ def check_writable(tensor, adds_gradient=False) -> None:
         if type(node) is AccumulateGrad:
             raise RuntimeError("a leaf Variable that requires grad is being used in an in-place operation.")
         return
-    if view.made:
-        raise ambiguous(view, node, "is being modified inplace")
-    if type(view.root.node) is AccumulateGrad:
+    root_node = view.root.node
+    if type(root_node) is AccumulateGrad or (root_node is None and node is not None):
         raise RuntimeError("a view of a leaf Variable that requires grad is being used in an in-place operation.")
 
 
@@ -124,6 +123,8 @@ class CopySlices(Node):
 
     def name(self) -> str:
         return "torch::autograd::CopySlices"
+
+    differentiable = property(lambda self: self.fn.differentiable)
 
     def run(self, g, edges, keep):
         from .ops.shape import part_of, with_part

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from .. import batching, dtypes
+from .. import batching, dtypes, views
 from ..creation import no_gradient
-from ..op import binary, check_broadcast, op, public, twin, write_out
+from ..op import binary, check_broadcast, inplace, op, public, twin, write_out
 from ..state import modes
 from ..tensor import Tensor
 from .cast import to
@@ -235,7 +235,7 @@ def sum_all(x):
     return x.sum()
 
 
-@public(inplace=True)
+@public()
 def masked_fill(input, mask, value):
     """input with `value` (a number or 0-d tensor) where the bool mask holds; shapes broadcast. Differentiable."""
     if (
@@ -267,6 +267,17 @@ def masked_fill(input, mask, value):
 
 
 masked_fill.arrays = _masked_fill_arrays
+
+
+def _masked_fill_in_place(self, mask, value):
+    """Writes `value` where the bool mask holds: see masked_fill."""
+    if isinstance(mask, Tensor):
+        views.check_writable(self)
+        check_broadcast(self.array.shape, mask.array.shape)
+    return inplace(masked_fill, self, (mask, value))
+
+
+Tensor.masked_fill_ = _masked_fill_in_place
 
 
 # Parts of gradient formulas

@@ -363,6 +363,8 @@ def nonzero(input, *, out=None, as_tuple=False):
     if as_tuple:
         array = input.array if input.array.ndim else input.array.reshape(1)
         return tuple(Tensor._from(i) for i in np.nonzero(array))
+    if isinstance(input, batching.Batched):
+        return batching.in_loop(nonzero)(input)
     found = np.nonzero(input.array) if input.array.ndim else ()
     count = found[0].size if found else int(bool(input.array))
     result = Tensor._from(np.ascontiguousarray(np.stack(found, 1)) if found else np.zeros((count, 0), np.int64))
@@ -373,6 +375,8 @@ def nonzero(input, *, out=None, as_tuple=False):
 def repeat_interleave(input, repeats, dim=None, *, output_size=None):
     """Repeats each element (or slice of `dim`) `repeats` times in place. Differentiable in input."""
     del output_size
+    if isinstance(repeats, batching.Batched):
+        return batching.in_loop(repeat_interleave)(input, repeats, dim)
     if dim is None:
         input, dim = flatten(input) if input.array.ndim != 1 else input, 0
     d = dimension(dim, input.array.ndim)

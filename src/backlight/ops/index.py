@@ -9,6 +9,7 @@ import numpy as np
 from .. import batching, dtypes, views
 from ..creation import no_gradient
 from ..engine import cast, sum_to
+from ..inplace import check_partial_overlap
 from ..op import check_broadcast, inplace, op, public, twin
 from ..state import modes
 from ..tensor import Tensor
@@ -244,10 +245,13 @@ def _setitem(self, index, value):
     if index is False:
         return
     if advanced is None:
-        ones = next((i for i, n in enumerate(value.array.shape) if n != 1), value.array.ndim)
-        value = reshape(value, value.array.shape[ones:]) if ones else value
-        _check_fits(value, target.array.shape)
-        _store(target, value if value.array.shape == target.array.shape else expand(value, target.array.shape))
+        shape = target.array.shape
+        if value.array.ndim and value.array.shape != shape:
+            ones = next((i for i, n in enumerate(value.array.shape) if n != 1), value.array.ndim)
+            value = reshape(value, value.array.shape[ones:])
+            _check_fits(value, shape)
+            value = value if value.array.shape == shape else expand(value, shape)
+        _store(target, value)
         return
     if value.dtype is not self.dtype and not (value.array.ndim == 0 and _is_mask(index)):
         names = dtypes.scalar_type_name(self.dtype), dtypes.scalar_type_name(value.dtype)
@@ -292,7 +296,9 @@ def copy_(self, src, non_blocking=False):
             raise TypeError(f"copy_(): argument 'other' (position 1) must be Tensor, not {type(src).__name__}")
         src = Tensor._from(np.asarray(src))
     shape = self.array.shape
-    views.check_writable(self)
+    views.check_writable(self, src.requires_grad)
+    if self.base is not None or src.base is not None:
+        check_partial_overlap(self.array, src.array)
     check_broadcast(shape, src.array.shape)
     both = np.broadcast_shapes(shape, src.array.shape)
     if both != shape:
@@ -384,11 +390,17 @@ def _numpy_index(x, indices):
 @public()
 def index_put(input, indices, values, accumulate=False):
     """A copy of the tensor with `values` written (or added) at `indices`, a tuple of index tensors. Differentiable."""
+    values = to(values, input.dtype)
+    indices, stand_ins = _without_batches(tuple(indices)) if modes.levels else (indices, {})
     view, index = _numpy_index(input, indices)
-    return _index_put(view, to(values, input.dtype), index, accumulate)
+    if stand_ins:
+        return batching.indexed(view, index, stand_ins, values, accumulate)
+    return _index_put(view, values, index, accumulate)
 
 
 def _index_put_method(self, indices, values, accumulate=False):
+    if modes.levels and _without_batches(tuple(indices))[1]:
+        return inplace(index_put, self, (indices, to(values, self.dtype), accumulate))
     view, index = _numpy_index(self, indices)
     del view
     return _put_(self, index, values, accumulate)

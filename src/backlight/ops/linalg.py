@@ -191,9 +191,9 @@ def _matmul(a, b):
         return row
     _same_type(a, b)
     if m == 3 and n == 3 and x.shape[0] != y.shape[0]:  # a batch of one counts as a matrix
-        if y.shape[0] == 1 and b.requires_grad:
+        if y.shape[0] == 1 and (b.requires_grad or not a.requires_grad):
             b, n = squeeze(b, 0), 2
-        elif x.shape[0] == 1 and a.requires_grad:
+        elif x.shape[0] == 1 and (a.requires_grad or not b.requires_grad):
             a, m = squeeze(a, 0), 2
     if _is_one_product(a, b):
         return _one_product(a, b) if m >= n else _one_product(transpose(b, -2, -1), a.t() if m == 2 else a, swapped=m == 2)
@@ -227,6 +227,8 @@ def _is_one_product(a, b):
         return False
     if not x.size:
         return True
+    if not isinstance(x, np.ndarray):  # under vmap
+        return False
     if large is b:  # its transpose is what the product would take
         x = x.swapaxes(-2, -1)
     return all(x.strides[i] == x.strides[i + 1] * x.shape[i + 1] for i in range(x.ndim - 2))

@@ -12,6 +12,7 @@ from .pointwise import (
     _add,
     _pow_tensor,
     _rsub,
+    _rsub_tensor,
     _sub,
     _true_divide,
     abs,
@@ -210,7 +211,9 @@ def _operator(function):
 
 def _reflected(function):
     def method(self, other):
-        return function(other, self) if isinstance(other, (float, int, complex, np.number, np.bool_)) else NotImplemented
+        if isinstance(other, (Tensor, float, int, complex, np.number, np.bool_)):
+            return function(other, self)
+        return NotImplemented
 
     return method
 
@@ -230,10 +233,18 @@ def _rdiv(self, other):
 
 
 for _name, _function in (
-    ("__add__", _add), ("__radd__", _add), ("__sub__", _sub), ("__rsub__", _rsub), ("__mul__", mul), ("__rmul__", mul),
+    ("__add__", _add), ("__radd__", _add), ("__sub__", _sub), ("__mul__", mul), ("__rmul__", mul),
     ("__truediv__", _true_divide), ("__eq__", eq), ("__ne__", ne), ("__lt__", lt), ("__le__", le), ("__gt__", gt), ("__ge__", ge),
 ):  # fmt: skip
     setattr(Tensor, _name, operator(_function))  # primitives: one Python frame per operation
+_from_number = operator(_rsub)
+
+
+def _reflected_sub(self, other):
+    return _rsub_tensor(self, other) if isinstance(other, Tensor) else _from_number(self, other)
+
+
+Tensor.__rsub__ = _reflected_sub
 Tensor.__rtruediv__ = Tensor.__rdiv__ = _operator(_rdiv)
 Tensor.__floordiv__ = _operator(floor_divide)
 Tensor.__rfloordiv__ = _reflected(floor_divide)

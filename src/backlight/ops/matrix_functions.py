@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from .. import dtypes
+from ..batching import Batched, in_loop
 from ..op import face, op, public, twin, write_out
 from ..return_types import return_type
 from ..tensor import Tensor
@@ -215,6 +216,8 @@ def pinv(A, rcond=None, hermitian=False, *, atol=None, rtol=None, out=None):
     if not isinstance(A, Tensor):
         raise invalid_combination("linalg_pinv", A)
     _both("linalg_pinv", rcond, atol, rtol)
+    if any(isinstance(v, Batched) for v in (rcond, atol, rtol)):
+        return in_loop(pinv)(A, rcond, hermitian, atol=atol, rtol=rtol)
     if A.array.ndim < 2 or A.array.dtype.char not in "fdFD":
         raise RuntimeError(f"linalg.pinv({dtypes.scalar_type_name(A.dtype)}{{{list(A.array.shape)}}}): expected a tensor with 2 or "
                            "more dimensions of float, double, cfloat or cdouble types")  # fmt: skip
@@ -326,6 +329,8 @@ def matrix_rank(A, tol=None, hermitian=False, *, atol=None, rtol=None, out=None)
     if not isinstance(A, Tensor):
         raise invalid_combination("linalg_matrix_rank", A)
     _both("linalg_matrix_rank", tol, atol, rtol)
+    if any(isinstance(v, Batched) for v in (tol, atol, rtol)):
+        return in_loop(matrix_rank)(A, tol, hermitian, atol=atol, rtol=rtol)
     check_matrix(A, "torch.linalg.matrix_rank", "input")
     if A.array.dtype.char not in "fdFD":
         raise RuntimeError("This function doesn't handle types other than float and double")

@@ -62,10 +62,10 @@ def _feature_dropout(name, minimum):
         x = input
         if not training or p == 0:
             return x
-        single = input.array.ndim == minimum - 1
+        single = input.array.ndim == minimum - 1 != 3  # dropout2d takes three dimensions for (N, C, L)
         shape = (1, input.array.shape[0]) if single else input.array.shape[:2]
         if p == 1:
-            return x * 0
+            return write_if(inplace, input, lambda y: y * 0)
         mask = _dropout_mask(shape + (1,) * (minimum - 2), input.array.dtype, p)
         mask = mask[0] if single else mask.reshape(shape + (1,) * (input.array.ndim - 2))
         return write_if(inplace, input, lambda y: y * mask)

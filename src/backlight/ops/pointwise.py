@@ -351,12 +351,12 @@ _sgn_complex = op("sgn", _sgn,
 
 # It saves its input, as PyTorch's does, although the gradient is zero whatever it is: writing to the input is an error.
 _sgn_real = op(
-    "sgn_real", _sgn, lambda g, input, _out: constant(g, input), promote="arith", node="SgnBackward0", batch="elementwise"
+    "sgn_real", _sgn, lambda g, input, out: constant(g, input, out), promote="arith", node="SgnBackward0", batch="elementwise"
 )
 
 
-@twin(lambda g, _input: np.zeros_like(g))
-def constant(g, _input):
+@twin(lambda g, _input, _out: np.zeros_like(g))
+def constant(g, _input, _out):
     """The gradient of a step function: zeros."""
     return no_gradient(g)
 

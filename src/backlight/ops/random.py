@@ -164,7 +164,8 @@ def bernoulli(input, p=None, *, generator=None, out=None):
 @public()
 def multinomial(input, num_samples, replacement=False, *, generator=None, out=None):
     """Indices drawn with the probabilities (weights) in the rows of `input`. (N, C) or (C) -> (N, num_samples) int64."""
-    return _finish(_multinomial(input.detach(), num_samples, replacement, generator), None, None, False, out)
+    result = _multinomial(input.detach(), num_samples, replacement, generator)
+    return result if out is None else write_out(out, result)
 
 
 def _multinomial_arrays(x, num_samples, replacement, generator):

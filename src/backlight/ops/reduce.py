@@ -287,7 +287,19 @@ _prod = op("prod_dim", lambda x, dim, keepdim: np.multiply.reduce(x, dim, x.dtyp
     lambda g, input, _out, dim, _keepdim: spread(g, input.shape, (dim,)) * _others(input, dim),
     node="ProdBackward1", batch="leading")  # fmt: skip
 _prod_all = op("prod", lambda x: np.multiply.reduce(x, None, x.dtype),
-    lambda g, input, _out: g * reshape(_others(reshape(input, (-1,)), 0), input.shape), node="ProdBackward0", batch=batching.prod_rule)  # fmt: skip
+    lambda g, input, out: g * factors(input, out), node="ProdBackward0", batch=batching.prod_rule)  # fmt: skip
+
+
+def _factors_arrays(x, product):
+    if np.all(x != 0):
+        return product / x
+    return _others_arrays(x.reshape(-1), 0).reshape(x.shape)
+
+
+@twin(_factors_arrays)
+def factors(x, _product):
+    """For each element the product of all others."""
+    return reshape(_others(reshape(x, (-1,)), 0), x.shape)
 
 
 @public()
@@ -484,7 +496,7 @@ def aminmax(input, *, dim=None, keepdim=False):
 
 def _arg_face(name, arg):
     def arrays(x, dim, keepdim):
-        return arg(x.reshape(1) if not x.ndim else x, 0 if not x.ndim else dim, None, keepdims=keepdim and x.ndim > 0)
+        return arg(x, dim, None, keepdims=keepdim)
 
     primitive = op(name, arrays, None, promote="keep", batch="leading")
 
@@ -501,7 +513,7 @@ def _arg_face(name, arg):
             result = primitive(reshape(input, -1), -1, False)
             result = reshape(result, (1,) * x.ndim) if keepdim else result
         else:
-            result = primitive(input, d - x.ndim if x.ndim else -1, keepdim)
+            result = primitive(input, d - x.ndim, keepdim) if x.ndim else reshape(primitive(reshape(input, 1), -1, False), ())
         return result if out is None else write_out(out, result, exact=True)
 
     function.__doc__ = f"The index of the first {name[3:]}imum along `dim` (of the flat tensor if None): int64, no gradient."

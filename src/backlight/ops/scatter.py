@@ -162,7 +162,7 @@ def scatter_reduce(input, dim, index, src, reduce, *, include_self=True):
     _check_scattered(d, index, src)
     index = to(index, dtypes.int64)
     if not input.array.ndim or not src.array.ndim or not index.array.ndim:
-        flat = (v if v.array.ndim else reshape(v, 1) for v in (input, index, src))
+        flat = (v if v.array.ndim else reshape(v.clone(), 1) for v in (input, index, src))  # a copy, which may be saved
         return reshape(_scatter_reduce(*flat, 0, reduce, include_self), input.array.shape)
     return _scatter_reduce(input, index, src, d, reduce, include_self)
 
@@ -189,7 +189,7 @@ def index_reduce(input, dim, index, source, reduce, *, include_self=True):
     if input.dtype is not source.dtype:
         raise RuntimeError("index_reduce_(): self and source expected to have the same dtype, but got "
                            f"{dtypes.scalar_type_name(input.dtype)} and {dtypes.scalar_type_name(source.dtype)}")  # fmt: skip
-    whole, source = (v if v.array.ndim else reshape(v, 1) for v in (input, source))
+    whole, source = (v if v.array.ndim else reshape(v.clone(), 1) for v in (input, source))
     if source.array.shape[d] != index.array.size:
         raise RuntimeError(f"index_reduce_(): Number of indices ({index.array.size}) should be equal to source.size(dim): "
                            f"({source.array.shape[d]}), for dim: {d}")  # fmt: skip

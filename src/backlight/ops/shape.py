@@ -204,8 +204,8 @@ def contiguous(input, memory_format=None):
 # Transposing
 
 _t = op("t", lambda x: x.T, lambda g, _input, _out: _t(g), view=True, node="TBackward0", batch=batching.transpose_rule)
-_transpose = op("transpose", lambda x, a, b: x.swapaxes(a, b), lambda g, _input, _out, dim0, dim1: _transpose(g, dim0, dim1),
-                view=True, batch="leading")  # fmt: skip
+_transpose = op("transpose", lambda x, a, b: x.swapaxes(a, b) if x.ndim else x[...], lambda g, _input, _out, dim0, dim1: _transpose(g, dim0, dim1),
+                view=True, batch=batching.swap_rule)  # fmt: skip
 _permute = op("permute", lambda x, dims: x.transpose(dims),
     lambda g, _input, _out, dims: _permute(g, inverse_permutation(dims)), view=True, batch=batching.permute_rule)  # fmt: skip
 
@@ -233,7 +233,7 @@ def transpose(input, dim0, dim1):
     """The tensor with two dimensions exchanged, a view. Differentiable."""
     n = input.array.ndim
     dim0, dim1 = dimension(dim0, n), dimension(dim1, n)
-    return _transpose(input, dim0, dim1) if n else alias(input)
+    return _transpose(input, dim0, dim1)
 
 
 transpose.arrays = np.swapaxes

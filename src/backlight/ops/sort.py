@@ -266,7 +266,7 @@ def diff(input, n=1, dim=-1, prepend=None, append=None, *, out=None):
         raise RuntimeError(f"order must be non-negative but got {n}")
     d = dimension(dim, input.array.ndim)
     if not n:
-        return clone(input)
+        return clone(input) if out is None else write_out(out, clone(input), exact=True)
     parts = [x for x in (prepend, input, append) if x is not None]
     result = cat(parts, d) if len(parts) > 1 else input
     for _ in range(builtins.min(n, result.array.shape[d])):

@@ -11,7 +11,7 @@ from ..op import binary, face, inplace, op, public, twin, unary, write_out
 from ..tensor import Tensor
 from .check import not_implemented, not_tensor
 from .choose import masked_fill, where_one, where_zero
-from .pointwise import cos, exp, exp2, expm1, log, log1p, round, sigmoid
+from .pointwise import cos, exp, exp2, expm1, log, log1p, round, sigmoid, square
 
 # erf and erfc by their Taylor series around the nearest multiple of 1/16, where the C library gives the exact value.
 # Largest errors found: erf 1 unit in the last place, erfc 4; float32 is computed in float64 and rounded once.
@@ -109,7 +109,7 @@ def _erfinv(x):
     return np.copysign(y, x).astype(x.dtype)
 
 
-erfinv = unary("erfinv", _erfinv, lambda g, _input, out: g * (0.886226925452758 * exp(out * out)),
+erfinv = unary("erfinv", _erfinv, lambda g, input, _out: g * (0.886226925452758 * exp(square(erfinv(input)))),
                doc="The inverse of erf on (-1, 1). (*S) -> (*S). Differentiable.")  # fmt: skip
 
 # The gamma function: Stirling's series from 10 on, reached by the recurrence; reflection for negative numbers
