@@ -24,7 +24,9 @@ def pytest_generate_tests(metafunc):
 
 def spread(n):
     """Picks n samples, from the first to the last."""
-    return lambda samples: [samples[i] for i in sorted({round(i * (len(samples) - 1) / (n - 1)) for i in range(n)})] if samples else []
+    return lambda samples: (
+        [samples[i] for i in sorted({round(i * (len(samples) - 1) / (n - 1)) for i in range(n)})] if samples else []
+    )
 
 
 def check(tally, name, kind_of_number, whole):

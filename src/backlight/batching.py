@@ -26,11 +26,13 @@ from .tensor import Tensor
 from .versions import version_of
 from .views import current_node
 
+
 class VmapLevel:
     """A running vmap: the size of its batch, and what random operations do in it."""
 
     kind = "vmap"
     functional = True  # whether it belongs to func.vmap rather than to batched gradients
+    of_tangents = False  # whether it maps over tangents only, as jacfwd does
 
     def __init__(self, size, randomness="error"):
         self.number = len(modes.levels) + modes.recordings + 1
@@ -243,6 +245,7 @@ def _broadcast(op, values):
     return [x.expand(shape) if isinstance(x, Tensor) and x.array.shape != shape else x for x in values]
 
 
+elementwise_rule = _elementwise  # for operations whose formulas don't serve forward mode, as those of "elementwise" do
 _DIMS = ("dim", "dims", "dim0", "dim1", "dim2")
 
 
@@ -344,6 +347,11 @@ def expand_rule(_op, inputs, _batched, size, parameters):
     return _padded(inputs[0], len(shape)).expand((size, *shape))
 
 
+def pad_rule(op, inputs, _batched, size, parameters):
+    places, shape = parameters
+    return op.function(inputs[0], tuple([(dim + 1, place) for dim, place in places]), (size, *shape))
+
+
 def repeat_rule(_op, inputs, _batched, _size, parameters):
     (repeats,) = parameters
     return _padded(inputs[0], len(repeats)).repeat((1, *repeats))
@@ -393,6 +401,8 @@ def some_dims(op, inputs, batched, size, parameters):
         parameters = (*parameters[:place], (-1,), *parameters[place + 1 :])
         inputs = [inputs[0].unsqueeze(-1)]
         result = _leading(op, inputs, batched, size, parameters)
+        if isinstance(result, tuple):
+            return tuple([x.squeeze(-1) if x.array.ndim > 1 else x for x in result])
         return result.squeeze(-1) if result.array.ndim > 1 else result
     return _leading(op, inputs, batched, size, parameters)
 
@@ -417,6 +427,11 @@ def matmul_rule(_op, inputs, batched, _size, _parameters):
     if b.array.ndim - batched[1] == 1:
         return product(a, b.unsqueeze(-1), batched[0], batched[1]).squeeze(-1)
     return product(a, b, *batched)
+
+
+def vdot_rule(_op, inputs, batched, _size, _parameters):
+    a, b = aligned(inputs, batched)
+    return (a.conj() * b).sum(-1)
 
 
 def dot_rule(_op, inputs, batched, _size, _parameters):

@@ -590,7 +590,7 @@ def _fill(name):
     from .op import inplace, op
 
     primitive = op(name, lambda x, value: np.full_like(x, value), lambda g, _input, _out, _value: no_gradient(g),
-                   node="FillBackward2" if name == "fill" else "ZeroBackward0", promote="keep")  # fmt: skip
+                   node="FillBackward2" if name == "fill" else "ZeroBackward0", promote="keep", batch="elementwise")  # fmt: skip
 
     def method(self, value=0):
         if not isinstance(value, Tensor) and dtypes.number_type(value) is None:
@@ -602,7 +602,7 @@ def _fill(name):
             if value.node is not None:
                 return self.copy_(value)
             value = value.array.item()
-        return inplace(lambda old: primitive(old, value), self)
+        return inplace(lambda old: primitive(old, value), self, fills=True)
 
     return method
 

@@ -147,11 +147,11 @@ def attach(op, results, inputs, arrays, parameters):
     several = isinstance(results, (tuple, list))
     outputs = [np.asarray(r) for r in results] if several else [np.asarray(results)]
     differentiable = [outputs[i].dtype.kind not in "biu" and i not in op.nondifferentiable for i in range(len(outputs))]
-    edges, recorded = [None] * len(inputs), False
+    edges, nowhere = [None] * len(inputs), set()
     if modes.grad and any(differentiable) and not (op.view and type(inputs[0].version) is views.InferenceVersion):
-        edges, recorded = views.edges_of(inputs, op.formulas if op.joint is None else None)
+        edges, nowhere = views.edges_of(inputs, op.formulas if op.joint is None else None)
     node = None
-    if recorded:
+    if nowhere or any(e is not None for e in edges):
         is_complex = any(a.dtype.kind == "c" for a in [*outputs, *arrays] if a is not None)
         node = object.__new__(_complex_class(op) if is_complex else op.node_class)
         node.edges, node.seq, node.hooks = tuple(edges), next(clock), None
@@ -162,7 +162,9 @@ def attach(op, results, inputs, arrays, parameters):
             value = inputs[i]
             if shape_users:
                 sizes.append(None if value is None else value.array.shape)
-            if value is None or not users or (op.joint is None and all(edges[j] is None for j in users)):
+            if value is None or not users or (
+                op.joint is None and all(edges[j] is None for j in users) and (len(users) == 1 or not nowhere)
+            ):
                 saved.append(None)
                 continue
             if not isinstance(value, Tensor) or (value.array.dtype.kind in "biu" and arrays[i].dtype.kind not in "biu"):

@@ -96,7 +96,8 @@ class Node:
         """Runs this one step by hand: gradients of its outputs in, gradients of its inputs out."""
         if len(grads) != self.outputs:
             raise TypeError(f"expected {self.outputs} arguments, got {len(grads)} instead")
-        out = self.record(grads[0] if self.outputs == 1 else list(grads), self.edges, True)
+        ports = self.outputs != 1 or getattr(getattr(self, "op", None), "outputs", 1) != 1
+        out = self.record(list(grads) if ports else grads[0], self.edges, True)
         return out[0] if len(out) == 1 else tuple(out)
 
 
@@ -353,7 +354,7 @@ def _careful_step(node, g, edges, keep, tensors, buffers, targets, capture, capt
     if targets is not None:
         for number, positions in targets.get(node, {}).items():
             for position in positions:
-                captured[position] = g if node.outputs == 1 else g and g[number]
+                captured[position] = g[number] if type(g) is list else g
         leaf = type(node) is AccumulateGrad
         if capture and (leaf or all(edge is None for edge in edges)):
             return None

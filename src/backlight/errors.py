@@ -66,7 +66,9 @@ def _real(node):
 
 def short_name(node) -> str:
     """A node's name as PyTorch's error texts have it: "Mul" for MulBackward0."""
-    name = node.name() if "::" in node.name() else type(node).__name__
+    name = type(node).__name__
+    if "::" in node.name():
+        return node.name()
     start, backward, digit = name.rpartition("Backward")
     return start + digit.removeprefix("0") if backward else name
 
@@ -82,7 +84,13 @@ def modified(node, position, tensor) -> RuntimeError:
             "Trying to use a saved tensor that has been detached in-place, i.e. with .detach_().This is not supported, please use "
             "out-of-place `.detach()` instead"
         )
-    producer = tensor.node if tensor.node is not None and node.edges[position] is not None else node.edges[position]
+    del position
+    from .views import current_node
+
+    try:
+        producer = current_node(tensor)
+    except RuntimeError as error:  # a view that autograd can't follow: then this is what PyTorch says
+        return error
     return modified_text(node, tensor.array, producer, version.count, expected)
 
 

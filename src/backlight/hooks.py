@@ -76,12 +76,15 @@ def _all_checked(results, before, hook):
 
 def _gradients_of(node, g):
     """A node's incoming gradients as a list, and one that shows whether they are arrays or tensors."""
-    grads = [g] if node.outputs == 1 else list(g or [None] * node.outputs)
+    grads = list(g) if type(g) is list else [g] if g is not None else [None] * node.outputs
     return grads, next((x for x in grads if x is not None), None)
 
 
-def _joined(node, grads):
-    return grads[0] if node.outputs == 1 else (None if all(x is None for x in grads) else grads)
+def _joined(g, grads):
+    """The gradients in the form of g: alone, or as the list that nodes behind ports get."""
+    if type(g) is list or len(grads) > 1:
+        return None if all(x is None for x in grads) else grads
+    return grads[0]
 
 
 def run_tensor_hooks(node, g):
@@ -93,7 +96,7 @@ def run_tensor_hooks(node, g):
             if result is not None:
                 value = _checked(result, value, hook)
                 grads[number] = _like(value, sample)
-    return _joined(node, grads)
+    return _joined(g, grads)
 
 
 def run_retain_grad(node, g) -> None:
@@ -121,7 +124,7 @@ def run_pre_hooks(node, g):
         result = hook(tuple(map(as_tensor, grads)))
         if result is not None:
             grads = [None if r is None else _like(r, sample) for r in _all_checked(result, grads, hook)]
-    return _joined(node, grads)
+    return _joined(g, grads)
 
 
 def run_post_hooks(node, grads, g):

@@ -47,7 +47,7 @@ def write_out(out, result, name=None, exact=False):
     if modes.before_write is not None:
         modes.before_write(out)
     if out.array.shape == result.array.shape:
-        _check_overlap(out.array)
+        check_overlap(out.array)
         out.array[...] = result.array
     else:
         if out.array.size:
@@ -77,7 +77,7 @@ def _check_out_type(found, wanted, exact, name):
         raise RuntimeError(f"result type {names[0]} can't be cast to the desired output type {names[1]}")
 
 
-def _check_overlap(array):
+def check_overlap(array):
     """RuntimeError for a tensor that shows one element in several places, as expand makes it."""
     strided = 0 in array.strides and array.size and any(n > 1 and s == 0 for n, s in zip(array.shape, array.strides))
     if not strided and not array.flags.writeable:
@@ -90,12 +90,22 @@ def _check_overlap(array):
         )
 
 
+def _is_dense(array) -> bool:
+    """Whether the elements fill a piece of memory, in whatever order of the dimensions."""
+    step = array.itemsize
+    for stride, n in sorted((s, n) for s, n in zip(array.strides, array.shape) if n != 1):
+        if stride != step:
+            return False
+        step *= n
+    return True
+
+
 def check_partial_overlap(written, read):
     """RuntimeError if the written elements are some of those read, in other places: each write would change what is read next."""
-    if written.__array_interface__["data"][0] == read.__array_interface__["data"][0] and written.strides == read.strides:
+    same_start = written.__array_interface__["data"][0] == read.__array_interface__["data"][0]
+    if same_start and written.nbytes == read.nbytes:
         return
-    dense = all(a.flags.c_contiguous or a.flags.f_contiguous for a in (written, read))
-    if dense and np.may_share_memory(written, read):
+    if _is_dense(written) and _is_dense(read) and np.may_share_memory(written, read):
         raise RuntimeError(
             "unsupported operation: some elements of the input tensor and the written-to tensor refer to a single memory location. "
             "Please clone() the tensor before performing the operation."
@@ -137,13 +147,18 @@ def inplace_method(function, name):
     return method
 
 
-def inplace(function, tensor, args=(), kwargs=None, reads=True):
+def inplace(function, tensor, args=(), kwargs=None, reads=True, fills=False):
     """Runs `function`, writes its result into `tensor`, and makes the result's node the origin of the new contents.
 
-    args: what else `function` takes after the tensor; with reads=False only named here, because it must not overlap."""
+    args: what else `function` takes after the tensor; with reads=False only named here, because it must not overlap.
+    fills: whether all elements become the same, so that an expanded tensor may be written."""
     views.check_writable(tensor, any([isinstance(x, Tensor) and x.requires_grad for x in args]))
+    if not fills:
+        check_overlap(tensor.array)
+    elif not tensor.array.flags.writeable:
+        tensor.array.flags.writeable = True  # expanded, which NumPy makes read-only
     for x in args:
-        if isinstance(x, Tensor) and (x.base is not None or tensor.base is not None):
+        if isinstance(x, Tensor) and (x.array.base is not None or tensor.array.base is not None):
             check_partial_overlap(tensor.array, x.array)
     # Enters the graph in the tensor's place, and keeps the old contents if saved; hooks must never see the new ones.
     stand_in = Tensor._from(tensor.array.copy() if modes.saved_hooks else tensor.array)
@@ -166,7 +181,6 @@ def inplace(function, tensor, args=(), kwargs=None, reads=True):
     if not dtypes.can_cast(result.dtype, tensor.dtype):
         names = dtypes.scalar_type_name(result.dtype), dtypes.scalar_type_name(tensor.dtype)
         raise RuntimeError(f"result type {names[0]} can't be cast to the desired output type {names[1]}")
-    _check_overlap(array)
     if modes.before_write is not None:
         modes.before_write(tensor)
     node = result.node if type(result.node) is not AccumulateGrad else None

@@ -72,18 +72,17 @@ def edge_of(tensor):
 
 
 def edges_of(inputs, wanted=None):
-    """(the edges of a node on these inputs, whether there is to be a node): None where nothing is wanted or known."""
-    edges, recorded = [], False
+    """(the edges of a node on these inputs, which of them lead nowhere): None where nothing is wanted."""
+    edges, nowhere = [], set()
     for i, x in enumerate(inputs):
         edge = None
         if isinstance(x, engine.Tensor) and (wanted is None or wanted[i]):
             try:
                 edge = edge_of(x)
             except Nowhere:
-                recorded = True
+                nowhere.add(i)
         edges.append(edge)
-        recorded = recorded or edge is not None
-    return edges, recorded
+    return edges, nowhere
 
 
 def check_writable(tensor, adds_gradient=False) -> None:

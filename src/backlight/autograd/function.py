@@ -317,9 +317,9 @@ class Function(FunctionCtx, metaclass=_FunctionType):
     @classmethod
     def _run(cls, args, kwargs):
         node = object.__new__(cls._backward_cls)
-        edges, recorded = views.edges_of(args)
+        edges, nowhere = views.edges_of(args)
         node.needs_input_grad = tuple(e is not None for e in edges)
-        recording = modes.grad and recorded
+        recording = modes.grad and (bool(nowhere) or any(e is not None for e in edges))
         node.edges = tuple(edges) if recording else ()
         node.seq, node.hooks = next(clock), None
         node._input_kinds = [(x.array.shape, x.array.dtype) if isinstance(x, Tensor) else None for x in args]

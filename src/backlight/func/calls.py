@@ -34,11 +34,11 @@ def functional_call(module, parameter_and_buffer_dicts, args=None, kwargs=None, 
         )
     for name, value in values.items():
         if value is not None and not isinstance(value, Tensor):
-            raise TypeError(f"{name} must be a Tensor, but got {type(value).__name__}")
+            raise TypeError(f"{value} is not an instance of torch.Tensor")
     args = () if args is None else args if isinstance(args, tuple) else (args,)
     places = _places(module)
     tied = _tied_names(places) if tie_weights else {}
-    _check_names(values, places, tied, strict)
+    _check_names(module, values, places, tied, strict)
     full = dict(values)
     for name, value in values.items():
         for other in tied.get(name, ()):
@@ -46,19 +46,20 @@ def functional_call(module, parameter_and_buffer_dicts, args=None, kwargs=None, 
                 raise ValueError(f"functional_call got multiple values for keys {sorted(tied[name] | {name})}, which are tied. Consider "
                                  "using tie_weights=False")  # fmt: skip
             full.setdefault(other, value)
-    before = {}
+    targets = [(*(places[name][:2] if name in places else _attribute(module, name)), value) for name, value in full.items()]
+    before = [store.get(key, _MISSING) for store, key, _ in targets]
     try:
-        for name, value in full.items():
-            if name in places:
-                store, key, _ = places[name]
-                before[name] = store[key]
-                store[key] = value
+        for store, key, value in targets:
+            store[key] = value
         return module(*args, **(kwargs or {}))
     finally:
-        for name, old in before.items():
-            store, key, _ = places[name]
-            values[name] = store[key]
+        for (store, key, _), old in zip(targets, before):
             store[key] = old
+            if old is _MISSING:
+                del store[key]
+
+
+_MISSING = object()
 
 
 def _places(module) -> dict:
@@ -71,6 +72,18 @@ def _places(module) -> dict:
     return places
 
 
+def _attribute(module, name):
+    """(dict, key) of a name that is no parameter or buffer: an attribute of the submodule that the path leads to."""
+    *path, key = name.split(".")
+    for part in path:
+        if not hasattr(module, part):
+            raise AttributeError(f"{type(module).__name__} has no attribute `{part}`")
+        module = getattr(module, part)
+    if hasattr(module, key) and not isinstance(getattr(module, key), Tensor):
+        raise TypeError(f"attribute `{key}`: {getattr(module, key)} is not an instance of torch.Tensor")
+    return vars(module), key
+
+
 def _tied_names(places) -> dict:
     """name -> the other names of the same tensor."""
     by_tensor: dict = {}
@@ -80,13 +93,12 @@ def _tied_names(places) -> dict:
     return {name: names - {name} for names in by_tensor.values() if len(names) > 1 for name in names}
 
 
-def _check_names(values, places, tied, strict) -> None:
+def _check_names(module, values, places, tied, strict) -> None:
     given = set(values).union(*[tied.get(name, ()) for name in values])
     unknown, missing = sorted(set(values) - places.keys()), sorted(places.keys() - given)
     if strict and (unknown or missing):
-        lines = [f"Unexpected key(s): {', '.join(unknown)}."] * bool(unknown)
-        lines += [f"Missing key(s): {', '.join(missing)}."] * bool(missing)
-        raise RuntimeError("Error(s) in reparametrizing:\n\t" + "\n\t".join(lines))
+        lines = [f"{what} key(s): {', '.join(map(repr, names))}." for what, names in (("Unexpected", unknown), ("Missing", missing)) if names]
+        raise RuntimeError(f"Error(s) in reparametrizing for {type(module).__name__}:\n\t" + "\n\t".join(lines))
 
 
 def stack_module_state(models):
@@ -105,17 +117,17 @@ def stack_module_state(models):
         raise RuntimeError("stack_module_state: Expected all models to have the same training/eval mode.")
     if not all(type(m) is type(models[0]) for m in models):
         raise RuntimeError("stack_module_state: Expected all models to be of the same class.")
-    params = {name: _stacked([dict(m.named_parameters())[name] for m in models]) for name, _ in models[0].named_parameters()}
-    buffers = {name: _stacked([dict(m.named_buffers())[name] for m in models]) for name, _ in models[0].named_buffers()}
+    params = {name: _stacked(name, [dict(m.named_parameters())[name] for m in models]) for name, _ in models[0].named_parameters()}
+    buffers = {name: _stacked(name, [dict(m.named_buffers())[name] for m in models]) for name, _ in models[0].named_buffers()}
     return params, buffers
 
 
-def _stacked(tensors):
+def _stacked(name, tensors):
     from ..ops.join import stack
 
     wanted = [x.requires_grad for x in tensors]
     if any(wanted) and not all(wanted):
-        raise RuntimeError(f"Expected {tensors} to all have the same requires_grad. This is not the case.")
+        raise RuntimeError(f"Expected {name} from each model to have the same .requires_grad")
     if all(wanted) and all(x.is_leaf for x in tensors):
         return stack([x.detach() for x in tensors]).requires_grad_()
     return stack(tensors)

@@ -18,7 +18,7 @@ from ..engine import AccumulateGrad, Node
 from ..forward import Level, below, dual, primal_of, set_tangent, tangent_of
 from ..state import clock, modes, set_grad_mode
 from ..tensor import Tensor
-from ..utils._pytree import tree_flatten, tree_map, tree_unflatten
+from ..utils._pytree import tree_flatten, tree_map, tree_unflatten, treespec_pprint
 from ..views import current_node, version_of
 
 
@@ -33,11 +33,16 @@ class Entry(Node):
     record = run
 
 
+def _levels():
+    """The vmaps on whose samples the values of a function may depend: only tangents do on jacfwd's directions."""
+    return [level for level in vmap_levels() if not (level.of_tangents and level.randomness == "error")]
+
+
 class _Recording:
     """While a transform runs its function: grad mode on, and the vmaps around it remembered."""
 
     def __init__(self):
-        self.levels, self.entries = vmap_levels(), []
+        self.levels, self.entries = _levels(), []
 
     def __enter__(self):
         self.before = modes.grad
@@ -111,7 +116,10 @@ def _alive(node) -> bool:
 
 
 def _cut_all(tree):
-    return tree_map(lambda x: cut(x) if isinstance(x, Tensor) else x, tree)
+    for x in tree_flatten(tree)[0]:
+        if not isinstance(x, Tensor):
+            raise RuntimeError(f"Expected tensors, got unsupported type {type(x)}")
+    return tree_map(cut, tree)
 
 
 # Reverse mode
@@ -203,6 +211,8 @@ def _pull_back(outputs, entries, cotangents):
 
 
 def _zeros_like(x):
+    if type(x) is Batched:
+        return Batched(_zeros_like(x.value), x.level)
     return Tensor._from(np.zeros_like(x.array))
 
 
@@ -246,7 +256,7 @@ def vjp(func, *primals, has_aux=False):
         outputs, output_spec = tree_flatten(output)
         for x in outputs:
             if not isinstance(x, Tensor):
-                raise RuntimeError(f"vjp(f, *primals): Expected f(*primals) to return only tensors, got unsupported type {type(x)}")
+                raise RuntimeError(f"vjp(f, *primals): expected f(*primals) to return only tensors, got unsupported type {type(x)}")
         wholes = [recording.explicit(x) for x in outputs]
 
     def vjp_fn(*cotangents, retain_graph=True, create_graph=None):
@@ -256,7 +266,7 @@ def vjp(func, *primals, has_aux=False):
         if given_spec != output_spec:
             raise RuntimeError(
                 f"Expected pytree structure of cotangents to be the same as pytree structure of outputs to the function. "
-                f"cotangents: {given_spec}, primal output: {output_spec}"
+                f"cotangents: {treespec_pprint(given_spec)}, primal output: {treespec_pprint(output_spec)}"
             )
         for i, (y, g) in enumerate(zip(outputs, flat)):
             if y.shape != g.shape:
@@ -277,6 +287,11 @@ def vjp(func, *primals, has_aux=False):
 
 
 # Forward mode
+
+
+def _check_floating(x, what):
+    if x.array.dtype.kind not in "fcV":
+        raise ValueError(f"Expected {what} to be floating point or complex, but got: {x.dtype}")
 
 
 def jvp(func, primals, tangents, *, strict=False, has_aux=False):
@@ -301,11 +316,12 @@ def jvp(func, primals, tangents, *, strict=False, has_aux=False):
         )
     for what, leaves in (("primals", flat), ("tangents", flat_tangents)):
         if not leaves:
-            raise RuntimeError(f"jvp(f, primals, tangents): Expected {what} to be non-empty tuple.")
+            raise RuntimeError(f"jvp(f, primals, tangents): Expected {what} to contain at least one Tensor.")
         for x in leaves:
             if not isinstance(x, Tensor):
-                raise RuntimeError(f"jvp(f, primals, tangents): Expected {what} to be a tuple of Tensors, got unsupported type {type(x)}")  # fmt: skip
-    levels = vmap_levels()
+                raise RuntimeError(f"jvp(f, primals, tangents): Expected {what} to only contain Tensors, got {type(x)}")
+            _check_floating(x, what.removesuffix("s"))
+    levels = _levels()
     with Level() as level:
         level.functional = True
         duals = []
@@ -344,9 +360,9 @@ def _unpacked(output, level, levels, strict, has_aux):
     primals, tangents = [], []
     for y in outputs:
         if not isinstance(y, Tensor):
-            raise RuntimeError(f"jvp(f, primals, tangents): Expected f(*primals) to return only tensors, got unsupported type {type(y)}")
+            raise RuntimeError(f"jvp(f, primals, tangents): expected f(*primals) to return only tensors, got unsupported type {type(y)}")
         whole = _shown(y, levels)
-        tangent = tangent_of(whole, level)
+        tangent = _tangent_within(whole, level)
         if tangent is None:
             if strict:
                 raise RuntimeError(
@@ -360,8 +376,22 @@ def _unpacked(output, level, levels, strict, has_aux):
     return (*result, aux) if has_aux else result
 
 
+def _tangent_within(x, level):
+    """The tangent of a tensor that may be batched by a vmap over tangents (whose random numbers made it so)."""
+    if type(x) is not Batched:
+        return tangent_of(x, level)
+    tangent = _tangent_within(x.value, level)  # whose batch, if it has one, belongs to the same samples as that of x
+    if tangent is None:
+        return None
+    if type(tangent) is Batched and tangent.level is x.level:
+        tangent = tangent.value.diagonal(0, 0, 1).movedim(-1, 0)
+    return Batched(tangent, x.level)
+
+
 def _plain(x, level):
     """The tensor without its tangent at the level."""
+    if type(x) is Batched:
+        return Batched(_plain(x.value, level), x.level)
     if tangent_of(x, level) is None:
         return x
     with below(level):
@@ -391,11 +421,12 @@ def linearize(func, *primals):
                 f"Expected the tangents {given_spec} to have the same argspec as the primals {tangent_spec}"
             )
         for i, (x, t) in enumerate(zip(expected, given)):
-            if x.shape != t.shape or x.dtype != t.dtype:
-                raise RuntimeError(
-                    f"Expected the shape and dtype of the {i}th tangent to be {tuple(x.shape)} and {x.dtype}, but got "
-                    f"{tuple(t.shape)} and {t.dtype}"
-                )
+            for what in ("shape", "dtype"):
+                if getattr(x, what) != getattr(t, what):
+                    raise RuntimeError(
+                        f"tangent:{i} with {what} {getattr(t, what)} in flattened pytree doesn't match the {what} {getattr(x, what)} of "
+                        "the corresponding primal."
+                    )
         return transposed(tangents)[0]
 
     return output, jvp_fn
@@ -434,8 +465,10 @@ def jacrev(func, argnums=0, *, has_aux=False, chunk_size=None, _preallocate_and_
     @functools.wraps(func)
     def wrapper(*args, **kwargs):
         chosen, replaced = _selected(args, argnums)
+        _check_real(chosen, "jacrev", "inputs")
         found = vjp(lambda *xs: func(*replaced(xs), **kwargs), *chosen, has_aux=has_aux)
         output, vjp_fn = found[:2]
+        _check_real(output, "jacrev", "outputs")
         outputs, output_spec = tree_flatten(output)
         inputs, input_spec = tree_flatten(chosen)
         basis, sizes = _basis([y.shape for y in outputs], [y.array.dtype for y in outputs])
@@ -457,6 +490,14 @@ def jacrev(func, argnums=0, *, has_aux=False, chunk_size=None, _preallocate_and_
     return wrapper
 
 
+def _check_real(tree, function, what):
+    for i, x in enumerate(tree_flatten(tree)[0]):
+        if isinstance(x, Tensor) and x.is_complex():
+            raise RuntimeError(
+                f"{function}: Expected all {what} to be real but received complex tensor at flattened input idx: {i}"
+            )
+
+
 def _joined(parts):
     from ..ops.join import cat
 
@@ -476,7 +517,7 @@ def _by_output(blocks, sizes, outputs, inputs):
     return result
 
 
-def jacfwd(func, argnums=0, has_aux=False, *, randomness="error", chunk_size=None):
+def jacfwd(func, argnums=0, has_aux=False, *, randomness="error"):
     """A function that computes the Jacobian of `func` by forward mode: the function runs once with all directions.
 
     As jacrev, but cheaper where there are fewer inputs than outputs.
@@ -486,44 +527,38 @@ def jacfwd(func, argnums=0, has_aux=False, *, randomness="error", chunk_size=Non
     tensor([[1., 0.],
             [0., 1.]])
     """
-    if chunk_size is not None and chunk_size <= 0:
-        raise ValueError("jacfwd: `chunk_size` should be greater than 0.")
 
     @functools.wraps(func)
     def wrapper(*args, **kwargs):
         chosen, replaced = _selected(args, argnums)
+        _check_real(chosen, "jacfwd", "inputs")
         inputs, input_spec = _check_tensors(chosen, "jacfwd: Expected all inputs to be Tensors, got {}")
-        levels = vmap_levels()
+        for x in inputs:
+            _check_floating(x, "primal")
+        levels = _levels()
         basis, sizes = _basis([x.shape for x in inputs], [x.array.dtype for x in inputs])
-        total = sum(sizes)
-        step = chunk_size or total or 1
-        columns: list | None = None
-        outputs, output_spec, aux = [], None, None
-        for start in range(0, max(total, 1), step):
-            count = min(step, total - start)
-            directions = VmapLevel(count, randomness)
-            with Level() as level, directions:
-                level.functional = True
-                duals = []
-                for x, t in zip(inputs, basis):
-                    whole = _shown(x, levels)
-                    t = Batched(t[start : start + count], directions)
-                    duals.append(_hidden(dual(whole, t.expand(whole.shape), level), levels))
-                found = _unpacked(func(*replaced(tree_unflatten(duals, input_spec)), **kwargs), level, levels, False, has_aux)
-                outputs, output_spec = tree_flatten(found[0])
-                aux = found[2] if has_aux else None
-                parts = [explicit(t, directions) for t in tree_flatten(found[1])[0]]
-            columns = [[p] for p in parts] if columns is None else [[*c, p] for c, p in zip(columns, parts)]
+        directions = VmapLevel(sum(sizes), randomness)
+        directions.of_tangents = True
+        with Level() as level, directions:
+            level.functional = True
+            duals = []
+            for x, t in zip(inputs, basis):
+                whole = _shown(x, levels)
+                duals.append(_hidden(dual(whole, Batched(t, directions).expand(whole.shape), level), levels))
+            found = _unpacked(func(*replaced(tree_unflatten(duals, input_spec)), **kwargs), level, levels, False, has_aux)
+            blocks = [explicit(t, directions) for t in tree_flatten(found[1])[0]]
+        _check_real(found[0], "jacfwd", "outputs")
+        outputs, output_spec = tree_flatten(found[0])
         result = []
-        for y, parts in zip(outputs, columns or []):
-            block, start, row = _joined(parts), 0, []
+        for y, block in zip(outputs, blocks):
+            start, row = 0, []
             for x, size in zip(inputs, sizes):
                 part = block[start : start + size]
                 row.append(part.movedim(0, -1).reshape((*y.shape, *x.shape)))
                 start += size
             result.append(_chosen(tree_unflatten(row, input_spec), argnums))
         tree = tree_unflatten(result, output_spec)
-        return (tree, aux) if has_aux else tree
+        return (tree, found[2]) if has_aux else tree
 
     return wrapper
 

@@ -9,14 +9,14 @@ from ..op import binary, op, public, twin, unary, write_out
 from ..op import inplace as write_in_place
 from ..tensor import Tensor, dimension
 from .check import not_implemented
-from .choose import clamp, masked_fill, where, where_zero
+from .choose import clamp, kept_where, masked_fill, where, where_zero
 from .pointwise import exp, sigmoid, tanh
 from .shape import reshape
 from .special import erf
 
 functional = {"method": False, "module": "nn.functional"}
 
-relu_ = unary("relu", lambda x: np.maximum(x, 0), lambda g, _input, out: g * (out > 0), promote="arith",
+relu_ = unary("relu", lambda x: np.maximum(x, 0), lambda g, _input, out: kept_where(g, out > 0), promote="arith",
               doc="max(input, 0). (*S) -> (*S). Differentiable (0 at 0).")  # fmt: skip
 
 
@@ -220,7 +220,7 @@ def logsigmoid(input, *, out=None):
 
 
 _hardtanh = op("hardtanh", lambda x, low, high: np.clip(x, x.dtype.type(low), x.dtype.type(high)),
-    lambda g, input, _out, low, high: g * ((input > low) & (input < high)), promote="arith", batch="elementwise")  # fmt: skip
+    lambda g, input, _out, low, high: kept_where(g, (input > low) & (input < high)), promote="arith", batch="elementwise")  # fmt: skip
 
 
 @public(**functional)
@@ -238,9 +238,9 @@ def relu6(input, inplace=False):
 
 
 _hardsigmoid = unary("hardsigmoid", lambda x: np.clip(x / 6 + x.dtype.type(0.5), 0, 1),
-    lambda g, input, _out: g * ((input > -3) & (input < 3)) / 6, public=False)  # fmt: skip
+    lambda g, input, _out: kept_where(g, (input > -3) & (input < 3)) / 6, public=False)  # fmt: skip
 _hardswish = unary("hardswish", lambda x: x * np.clip(x + 3, 0, 6) / 6,
-    lambda g, input, _out: g * ((input >= 3) + ((input > -3) & (input < 3)) * (input / 3 + 0.5)), public=False)  # fmt: skip
+    lambda g, input, _out: kept_where(g, input >= 3) + kept_where(g, (input > -3) & (input < 3)) * (input / 3 + 0.5), public=False)  # fmt: skip
 
 
 @public(**functional)
@@ -256,9 +256,9 @@ def hardswish(input, inplace=False):
 
 
 _hardshrink = op("hardshrink", lambda x, lambd: np.where(np.abs(x) > lambd, x, x.dtype.type(0)),
-    lambda g, input, _out, lambd: g * ((input > lambd) | (input < -lambd)), promote="arith", batch="elementwise")  # fmt: skip
+    lambda g, input, _out, lambd: kept_where(g, (input > lambd) | (input < -lambd)), promote="arith", batch="elementwise")  # fmt: skip
 _softshrink = op("softshrink", lambda x, lambd: np.where(x > lambd, x - x.dtype.type(lambd), np.where(x < -lambd, x + x.dtype.type(lambd), x * 0)),
-    lambda g, input, _out, lambd: g * ((input > lambd) | (input < -lambd)), promote="arith", batch="elementwise")  # fmt: skip
+    lambda g, input, _out, lambd: kept_where(g, (input > lambd) | (input < -lambd)), promote="arith", batch="elementwise")  # fmt: skip
 
 
 @public(**functional)
@@ -293,7 +293,7 @@ def softsign(input):
 
 
 _threshold = op("threshold", lambda x, threshold, value: np.where(x > threshold, x, x.dtype.type(value)),
-    lambda g, input, _out, threshold, _value: g * (input > threshold), promote="arith", batch="elementwise")  # fmt: skip
+    lambda g, input, _out, threshold, _value: kept_where(g, input > threshold), promote="arith", batch="elementwise")  # fmt: skip
 
 
 @public(**functional)
@@ -327,7 +327,7 @@ def _glu_arrays(x, dim):
     return a * sigmoid.arrays(b)
 
 
-_glu = op("glu", _glu_arrays, lambda g, input, _out, dim: _glu_gradient(g, input, dim))
+_glu = op("glu", _glu_arrays, lambda g, input, _out, dim: _glu_gradient(g, input, dim), batch="leading")
 
 
 @public(**functional)

@@ -136,6 +136,8 @@ def roll(input, shifts, dims=None):
     dims = (dims,) if isinstance(dims, int) else tuple(dims)
     if len(shifts) != len(dims):
         raise RuntimeError(f"shifts and dimensions must align. shifts: {len(shifts)}, dims:{len(dims)}")
+    if not input.array.ndim:
+        raise IndexError(f"Dimension specified as {dims[0]} but tensor has no dimensions")
     return _roll(input, shifts, tuple(dimension(d, input.array.ndim) for d in dims))
 
 
@@ -211,7 +213,8 @@ def _unpad_arrays(g, places, shape):
 
 
 def _pad_op(name, node):
-    return op(name, _pad_by_index_arrays, lambda g, _input, _out, places, shape: _unpad(g, places, shape), node=node)
+    return op(name, _pad_by_index_arrays, lambda g, _input, _out, places, shape: _unpad(g, places, shape), node=node,
+              batch=batching.pad_rule)  # fmt: skip
 
 
 _pads = {
@@ -220,7 +223,8 @@ _pads = {
     for n in (1, 2, 3)
 }
 _pad_again = _pads["reflect", 1]
-_unpad = op("unpad", _unpad_arrays, lambda g, _input, _out, places, shape: _pad_again(g, places, shape))
+_unpad = op("unpad", _unpad_arrays, lambda g, _input, _out, places, shape: _pad_again(g, places, shape),
+            batch=batching.pad_rule)  # fmt: skip
 
 
 # Turning, and diagonals of what is flat
@@ -242,7 +246,8 @@ def flipud(input):
     return flip(input, 0)
 
 
-_rot90 = op("rot90", lambda x, k, dims: np.rot90(x, k, dims).copy(), lambda g, _input, _out, k, dims: _rot90(g, -k % 4, dims))
+_rot90 = op("rot90", lambda x, k, dims: np.rot90(x, k, dims).copy(), lambda g, _input, _out, k, dims: _rot90(g, -k % 4, dims),
+            batch="leading")  # fmt: skip
 
 
 @public()

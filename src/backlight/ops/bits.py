@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from .. import dtypes
+from .. import batching, dtypes
 from ..creation import no_gradient
 from ..op import binary, check_broadcast, face, op, public, twin, write_out
 from ..return_types import return_type
@@ -24,7 +24,7 @@ def _two_to_minus(exponent, like):
 
 
 _frexp = op("frexp", lambda x: np.frexp(x), lambda g, _input, out: g * _two_to_minus(out[1], g),
-            nondifferentiable=(1,), promote="keep")  # fmt: skip
+            nondifferentiable=(1,), promote="keep", batch=batching.elementwise_rule)  # fmt: skip
 _ldexp = binary("ldexp", lambda x, other: x * np.exp2(other),
     lambda g, _input, other, _out: g * exp2(other),
     lambda g, _input, _other, out: g * out * 0.6931471805599453,

@@ -84,6 +84,9 @@ def complex(real, imag, *, out=None):
         raise RuntimeError(f"Expected both inputs to be Half, Float or Double tensors but got "
                            f"{dtypes.scalar_type_name(real.dtype)} and {dtypes.scalar_type_name(imag.dtype)}")  # fmt: skip
     result = _complex(real, imag)
+    if out is not None and out.dtype is not result.dtype:
+        names = dtypes.scalar_type_name(result.dtype), dtypes.scalar_type_name(out.dtype)
+        raise RuntimeError(f"Expected object of scalar type {names[0]} but got scalar type {names[1]} for argument 'out'")
     return result if out is None else write_out(out, result)
 
 

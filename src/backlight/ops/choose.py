@@ -59,7 +59,7 @@ def _inside(x, min, max):
     return Tensor._from(np.asarray(_inside_arrays(x.array, min, max)))
 
 
-_clamp = op("clamp", _clamp_arrays, lambda g, input, _out, min, max: g * _inside(input, min, max),
+_clamp = op("clamp", _clamp_arrays, lambda g, input, _out, min, max: kept_where(g, _inside(input, min, max)),
             node="ClampBackward1", batch="leading")  # fmt: skip
 
 
@@ -75,9 +75,9 @@ def _clamp_tensor_arrays(x, min, max):
 
 
 _clamp_tensors = op("clamp_tensors", _clamp_tensor_arrays,
-    lambda g, input, min, max, _out: g * _inside_tensors(input, min, max),
-    lambda g, input, min, max, _out: g * (input < min if max is None else (input < min) & (min < max)),
-    lambda g, input, min, max, _out: g * (input > max if min is None else (input > max) | (max < min)),
+    lambda g, input, min, max, _out: kept_where(g, _inside_tensors(input, min, max)),
+    lambda g, input, min, max, _out: kept_where(g, input < min if max is None else (input < min) & (min < max)),
+    lambda g, input, min, max, _out: kept_where(g, input > max if min is None else (input > max) | (max < min)),
     optional=("min", "max"), node="ClampBackward0", batch="elementwise")  # fmt: skip
 
 
@@ -101,15 +101,15 @@ def _clamp_with_tensors(input, min, max):
 
 
 _clamp_min = op("clamp_min", lambda x, min: np.maximum(x, x.dtype.type(min)),
-    lambda g, input, _out, min: g * (input >= min))  # fmt: skip
+    lambda g, input, _out, min: kept_where(g, input >= min), batch="elementwise")  # fmt: skip
 _clamp_max = op("clamp_max", lambda x, max: np.minimum(x, x.dtype.type(max)),
-    lambda g, input, _out, max: g * (input <= max))  # fmt: skip
+    lambda g, input, _out, max: kept_where(g, input <= max), batch="elementwise")  # fmt: skip
 _clamp_min_tensor = op("clamp_min_tensor", np.maximum,
-    lambda g, input, min, _out: g * (input >= min),
-    lambda g, input, min, _out: g * (input < min), promote="arith", node="ClampMinBackward1")  # fmt: skip
+    lambda g, input, min, _out: kept_where(g, input >= min),
+    lambda g, input, min, _out: kept_where(g, input < min), promote="arith", node="ClampMinBackward1", batch="elementwise")  # fmt: skip
 _clamp_max_tensor = op("clamp_max_tensor", np.minimum,
-    lambda g, input, max, _out: g * (input <= max),
-    lambda g, input, max, _out: g * (input > max), promote="arith", node="ClampMaxBackward1")  # fmt: skip
+    lambda g, input, max, _out: kept_where(g, input <= max),
+    lambda g, input, max, _out: kept_where(g, input > max), promote="arith", node="ClampMaxBackward1", batch="elementwise")  # fmt: skip
 
 
 def _limited(name, by_number, by_tensor, input, limit):
@@ -283,6 +283,26 @@ Tensor.masked_fill_ = _masked_fill_in_place
 # Parts of gradient formulas
 
 
+_BITS = {np.dtype("f4"): np.dtype("i4"), np.dtype("f8"): np.dtype("i8")}
+
+
+def _kept_where(g, mask):
+    bits = _BITS.get(g.dtype)
+    if bits is None or g.shape != mask.shape:
+        return np.where(mask, g, np.zeros((), g.dtype))
+    # All bits or none of them: as fast as a product, where np.where is 13 times slower.
+    sign = mask.view(np.int8)
+    sign = np.negative(sign).astype(bits)
+    sign &= g.view(bits)
+    return sign.view(g.dtype)
+
+
+@twin(_kept_where)
+def kept_where(g, mask):
+    """g where the mask holds, else 0: also where g is NaN or infinite, which a product with the mask would pass on."""
+    return masked_fill(g, ~mask, 0)
+
+
 def _where_zero(condition, x):
     return np.where(condition, np.zeros((), x.dtype), x)
 
@@ -310,7 +330,7 @@ fmin = binary("fmin", np.fmin,
     lambda g, input, other, _out: where_zero((input <= other) | (other != other), g),
     inplace=False, doc="The smaller of two elements; a number wins over NaN. Differentiable in both.")  # fmt: skip
 copysign = binary("copysign", np.copysign,
-    lambda g, input, _other, out: where_zero(input == 0, g * (out / where_one(input))),
+    lambda g, input, _other, out: g * where_zero(input == 0, out / where_one(input)),
     lambda g, _input, _other, _out: no_gradient(g),
     promote="float", doc="The size of input with the sign of other. Differentiable in input.")  # fmt: skip
 heaviside = binary("heaviside", lambda x, values: np.where(x == 0, values, x > 0).astype(x.dtype), None, None,

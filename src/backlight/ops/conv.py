@@ -332,7 +332,7 @@ public(name="pixel_unshuffle", **functional)(pixel_unshuffle)
 
 
 _channel_shuffle = op("channel_shuffle", lambda x, groups: _shuffled(x, groups),
-    lambda g, input_shape, _out, groups: _channel_shuffle(g, input_shape[1] // groups))  # fmt: skip
+    lambda g, input_shape, _out, groups: _channel_shuffle(g, input_shape[1] // groups), batch=batching.merged_rule)  # fmt: skip
 
 
 def _shuffled(x, groups):

@@ -7,6 +7,7 @@ import math
 
 import numpy as np
 
+from ..batching import merged_rule
 from ..op import public
 from ..tensor import Tensor
 from .choose import where, where_zero
@@ -119,8 +120,8 @@ def _grid_sample_tensors(input, grid, mode, padding, align_corners):
 
 
 _samplers = {
-    2: composite("grid_sampler_2d", _grid_sample_tensors, 2, node="GridSampler2DBackward0"),
-    3: composite("grid_sampler_3d", _grid_sample_tensors, 2, node="GridSampler3DBackward0"),
+    2: composite("grid_sampler_2d", _grid_sample_tensors, 2, node="GridSampler2DBackward0", batch=merged_rule),
+    3: composite("grid_sampler_3d", _grid_sample_tensors, 2, node="GridSampler3DBackward0", batch=merged_rule),
 }
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from .. import batching, dtypes, views
 from ..creation import no_gradient
 from ..engine import cast, sum_to
-from ..inplace import check_partial_overlap
+from ..inplace import check_overlap, check_partial_overlap
 from ..op import check_broadcast, inplace, op, public, twin
 from ..state import modes
 from ..tensor import Tensor
@@ -297,7 +297,8 @@ def copy_(self, src, non_blocking=False):
         src = Tensor._from(np.asarray(src))
     shape = self.array.shape
     views.check_writable(self, src.requires_grad)
-    if self.base is not None or src.base is not None:
+    if self.array.base is not None or src.array.base is not None:
+        check_overlap(self.array)
         check_partial_overlap(self.array, src.array)
     check_broadcast(shape, src.array.shape)
     both = np.broadcast_shapes(shape, src.array.shape)

@@ -191,7 +191,7 @@ def _matmul(a, b):
         return row
     _same_type(a, b)
     if m == 3 and n == 3 and x.shape[0] != y.shape[0]:  # a batch of one counts as a matrix
-        if y.shape[0] == 1 and (b.requires_grad or not a.requires_grad):
+        if y.shape[0] == 1 and b.requires_grad:
             b, n = squeeze(b, 0), 2
         elif x.shape[0] == 1 and (a.requires_grad or not b.requires_grad):
             a, m = squeeze(a, 0), 2

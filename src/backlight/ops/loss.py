@@ -496,7 +496,7 @@ def soft_margin_loss(input, target, size_average=None, reduce=None, reduction="m
 
 _soft_margin = op("soft_margin_loss", lambda x, target, reduction: _reduced_arrays(np.log1p(np.exp(-target * x)), None, reduction),
     lambda g, input, target, _out, reduction: -_share(g, input, None, reduction) * target * sigmoid(-target * input),
-    None)  # fmt: skip
+    None, batch=batching.reduced)  # fmt: skip
 
 
 @public(**functional)

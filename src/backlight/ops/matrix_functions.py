@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from .. import dtypes
-from ..batching import Batched, in_loop
+from ..batching import Batched, in_loop, vdot_rule
 from ..op import face, op, public, twin, write_out
 from ..return_types import return_type
 from ..tensor import Tensor
@@ -569,7 +569,7 @@ def linalg_diagonal(A, *, offset=0, dim1=-2, dim2=-1):
 
 _vdot = op("vdot", lambda a, b: np.asarray(np.vdot(a, b)),
     lambda g, _input, other, _out: conjugate(g) * other,
-    lambda g, input, _other, _out: g * input, holomorphic=False)  # fmt: skip
+    lambda g, input, _other, _out: g * input, holomorphic=False, batch=vdot_rule)  # fmt: skip
 
 
 @public()

@@ -7,7 +7,7 @@ import math
 
 import numpy as np
 
-from .. import dtypes
+from .. import batching, dtypes
 from ..creation import no_gradient
 from ..op import binary, check_broadcast, face, op, public, twin, unary, write_out
 from ..tensor import Tensor
@@ -67,7 +67,7 @@ _rsub_tensor = binary("rsub_tensor", lambda input, other: np.subtract(other, inp
 _rsub_alpha = op("rsub_alpha", lambda a, b, alpha: b - a.dtype.type(alpha) * a,
     lambda g, _input, _other, _out, alpha: -g * alpha,
     lambda g, _input, _other, _out, _alpha: g,
-    promote="arith", node="RsubBackward0", check=_check_subtract)  # fmt: skip
+    promote="arith", node="RsubBackward0", check=_check_subtract, batch="elementwise")  # fmt: skip
 
 _true_divide = binary("div", np.true_divide,
     lambda g, _input, other, _out: g / other,
@@ -417,7 +417,7 @@ sinh = unary("sinh", np.sinh, lambda g, input, _out: g * cosh(input), doc="The h
 cosh = unary("cosh", np.cosh, lambda g, input, _out: g * sinh(input), doc="The hyperbolic cosine. Differentiable.")
 tanh = unary("tanh", np.tanh, lambda g, _input, out: g * (1 - out * out), doc="The hyperbolic tangent. Differentiable.")
 asinh = unary("asinh", np.arcsinh, lambda g, input, _out: g * rsqrt(input * input + 1), doc="The inverse of sinh.")
-acosh = unary("acosh", np.arccosh, lambda g, input, _out: g * rsqrt(input - 1) * rsqrt(input + 1), doc="The inverse of cosh.")
+acosh = unary("acosh", np.arccosh, lambda g, input, _out: g * rsqrt(input * input - 1), doc="The inverse of cosh.")
 atanh = unary("atanh", np.arctanh, lambda g, input, _out: g / (1 - input * input), doc="The inverse of tanh.")
 _atan2 = binary("atan2", np.arctan2,
     lambda g, input, other, _out: g * other / where_one(input * input + other * other),
@@ -555,12 +555,13 @@ def _times(x, value):
 _addcmul = op("addcmul", lambda a, b, c, value: a + _times(b * c, value),
     lambda g, input_shape, _tensor1, _tensor2, _out, _value: sum_to_size_(g, input_shape),
     lambda g, _input, tensor1_shape, tensor2, _out, value: sum_to_size_(g * tensor2 * value, tensor1_shape),
-    lambda g, _input, tensor1, tensor2_shape, _out, value: sum_to_size_(g * tensor1 * value, tensor2_shape))  # fmt: skip
+    lambda g, _input, tensor1, tensor2_shape, _out, value: sum_to_size_(g * tensor1 * value, tensor2_shape),
+    batch=batching.elementwise_rule)  # fmt: skip
 _addcdiv = op("addcdiv", lambda a, b, c, value: a + _times(b / c, value),
     lambda g, input_shape, _tensor1, _tensor2, _out, _value: sum_to_size_(g, input_shape),
     lambda g, _input, tensor1_shape, tensor2, _out, value: sum_to_size_(g * value / tensor2, tensor1_shape),
     lambda g, _input, tensor1, tensor2, _out, value:
-        sum_to_size_(-g * (value * (tensor1 / tensor2) / tensor2), tensor2.shape))  # fmt: skip
+        sum_to_size_(-g * (value * (tensor1 / tensor2) / tensor2), tensor2.shape), batch=batching.elementwise_rule)  # fmt: skip
 
 
 def _combined(function, input, tensor1, tensor2, value, out):

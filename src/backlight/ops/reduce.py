@@ -141,7 +141,8 @@ mean.arrays = lambda x, dim=None, keepdim=False: np.mean(x, dim, keepdims=keepdi
 
 
 _nansum = op("nansum", lambda x, dims, keepdim: _sum_arrays(np.where(np.isnan(x), np.zeros((), x.dtype), x), dims, keepdim),
-    lambda g, input, _out, dims, _keepdim: where_zero(is_nan(input), spread(g, input.shape, dims)))  # fmt: skip
+    lambda g, input, _out, dims, _keepdim: where_zero(is_nan(input), spread(g, input.shape, dims)),
+    batch=batching.some_dims)  # fmt: skip
 
 
 @twin(np.isnan)
@@ -220,7 +221,7 @@ def _moments_pair(name, moment, arrays):
     primitive = op(f"{name}_mean", lambda x, dims, correction, keepdim: (
             arrays(x, dims, correction, keepdim), _mean_arrays(x, dims, keepdim)),
         lambda g, input, _out, dims, correction, _keepdim: moments_gradient(g, input, dims, correction, name == "std"),
-        outputs=2, holomorphic=False)  # fmt: skip
+        outputs=2, holomorphic=False, batch=batching.some_dims)  # fmt: skip
 
     def function(input, dim=None, unbiased=None, keepdim=False, *, correction=None):
         if isinstance(dim, bool):
@@ -284,10 +285,22 @@ def _without(shape, dim):
 
 
 _prod = op("prod_dim", lambda x, dim, keepdim: np.multiply.reduce(x, dim, x.dtype, keepdims=keepdim),
-    lambda g, input, _out, dim, _keepdim: spread(g, input.shape, (dim,)) * _others(input, dim),
+    lambda g, input, out, dim, _keepdim: spread(g, input.shape, (dim,)) * factors_along(input, out, dim),
     node="ProdBackward1", batch="leading")  # fmt: skip
 _prod_all = op("prod", lambda x: np.multiply.reduce(x, None, x.dtype),
     lambda g, input, out: g * factors(input, out), node="ProdBackward0", batch=batching.prod_rule)  # fmt: skip
+
+
+def _factors_along_arrays(x, product, dim):
+    if np.all(x != 0):
+        return np.reshape(product, _kept(x.shape, (dim,))) / x
+    return _others_arrays(x, dim)
+
+
+@twin(_factors_along_arrays)
+def factors_along(x, _product, dim):
+    """For each element the product of the others along `dim`."""
+    return _others(x, dim)
 
 
 def _factors_arrays(x, product):
@@ -379,25 +392,50 @@ _max_dim = _extreme("max", np.maximum, np.ndarray.argmax)
 _min_dim = _extreme("min", np.minimum, np.ndarray.argmin)
 
 
-@twin(lambda g, x, out, dims: _evenly_arrays(g, x, out, dims))
-def evenly(g, x, out, dims):
-    """The gradient of an extreme, shared evenly among the elements that attain it."""
-    mask = (x == keep_dims(out, x.shape, dims)).to(x.dtype)
+def _ties_arrays(x, out, dims):
+    mask = x == np.reshape(out, _kept(x.shape, dims))
+    if x.dtype.kind == "f":
+        mask = mask | (np.isnan(x) & np.isnan(np.reshape(out, _kept(x.shape, dims))))
+    return mask
+
+
+@twin(_ties_arrays)
+def ties(x, out, dims):
+    """Where an extreme over `dims` is attained."""
+    mask = x == keep_dims(out, x.shape, dims)
     if x.dtype.is_floating_point and bool(np.isnan(batching.all_values(out)).any()):
-        mask = mask + x.isnan().to(x.dtype)
+        mask = mask | x.isnan()
+    return mask
+
+
+def _share_arrays(g, x, out, dims):
+    mask = _ties_arrays(x, out, dims)
+    return mask * (np.reshape(g, _kept(x.shape, dims)) / np.add.reduce(mask, dims, keepdims=True).astype(x.dtype))
+
+
+@twin(_share_arrays)
+def share(g, x, out, dims):
+    """The gradient of an extreme, shared evenly among the elements that attain it."""
+    mask = ties(x, out, dims).to(x.dtype)
     return mask * (spread(g, x.shape, dims) / sum(mask, dims, True))
 
 
 def _evenly_arrays(g, x, out, dims):
-    mask = x == np.reshape(out, _kept(x.shape, dims))
-    if x.dtype.kind == "f":
-        mask = mask | (np.isnan(x) & np.isnan(np.reshape(out, _kept(x.shape, dims))))
-    return mask * (np.reshape(g, _kept(x.shape, dims)) / np.add.reduce(mask, dims, keepdims=True).astype(x.dtype))
+    mask = _ties_arrays(x, out, dims)
+    part = np.reshape(g, _kept(x.shape, dims)) / np.add.reduce(mask, dims, keepdims=True).astype(x.dtype)
+    return np.where(mask, part, np.zeros((), part.dtype))
+
+
+@twin(_evenly_arrays)
+def evenly(g, x, out, dims):
+    """As `share`, but zero elsewhere even if the gradient is NaN or infinite."""
+    mask = ties(x, out, dims)
+    return where_zero(~mask, spread(g, x.shape, dims) / sum(mask.to(x.dtype), dims, True))
 
 
 def _amax_op(name, ufunc, node, batch="leading"):
     return op(name, lambda x, dims, keepdim: ufunc.reduce(x, dims, keepdims=keepdim),
-        lambda g, input, out, dims, _keepdim: evenly(g, input, out, dims), node=node, batch=batch)  # fmt: skip
+        lambda g, input, out, dims, _keepdim: share(g, input, out, dims), node=node, batch=batch)  # fmt: skip
 
 
 _max_all = _amax_op("max_all", np.maximum, "MaxBackward1", batching.over_all("amax"))
@@ -407,6 +445,8 @@ _amax, _amin = _amax_op("amax", np.maximum, "AmaxBackward0"), _amax_op("amin", n
 
 def _extreme_face(name, by_dim, over_all, elementwise):
     def function(input, dim=None, keepdim=False, *, other=None, out=None):
+        if not isinstance(input, Tensor):
+            raise invalid_combination(name, *(v for v in (input, dim) if v is not None))
         if isinstance(dim, Tensor) or other is not None:
             return elementwise(input, dim if other is None else other, out=out)
         if input.dtype.is_complex:
@@ -439,8 +479,9 @@ def _scalar_pick(input, name):
     """What an operation that picks along a dimension makes of a number: itself and index 0."""
     made = _number_picks.get(name)
     if made is None:
-        made = _number_picks[name] = op(f"{name}_of_number", lambda x: (x.copy(), np.zeros((), np.int64)), lambda g, _input, _out: g,
-                                        nondifferentiable=(1,), promote="keep", node=OPS[name].node_name)  # fmt: skip
+        made = _number_picks[name] = op(f"{name}_of_number", lambda x: (x.copy(), np.zeros(x.shape, np.int64)), lambda g, _input, _out: g,
+                                        nondifferentiable=(1,), promote="keep", node=OPS[name].node_name,
+                                        batch=batching.elementwise_rule)  # fmt: skip
     return made(input)
 
 
@@ -472,7 +513,8 @@ amax, amin = _amax_face("amax", _amax), _amax_face("amin", _amin)
 
 _aminmax = op("aminmax", lambda x, dims, keepdim: (
         np.minimum.reduce(x, dims, keepdims=keepdim), np.maximum.reduce(x, dims, keepdims=keepdim)),
-    lambda g, input, out, dims, _keepdim: _aminmax_gradient(g, input, out, dims), outputs=2)  # fmt: skip
+    lambda g, input, out, dims, _keepdim: _aminmax_gradient(g, input, out, dims), outputs=2,
+    batch=batching.some_dims)  # fmt: skip
 
 
 def _aminmax_gradient(g, x, out, dims):
@@ -595,9 +637,9 @@ def log_softmax_gradient(g, out, dim):
     return g - exp(out) * sum(g, dim, True)
 
 
-_softmax_of_number = op("softmax_of_number", np.ones_like, lambda g, _input, _out: g * 0, node="SoftmaxBackward0")
+_softmax_of_number = op("softmax_of_number", np.ones_like, lambda g, _input, _out: g * 0, node="SoftmaxBackward0", batch="elementwise")
 _log_softmax_of_number = op("log_softmax_of_number", np.zeros_like, lambda g, _input, _out: g * 0,
-                            node="LogSoftmaxBackward0")  # fmt: skip
+                            node="LogSoftmaxBackward0", batch="elementwise")  # fmt: skip
 
 
 def _softmax_face(name, primitive, of_number, module):

@@ -38,7 +38,8 @@ def _resample_back_arrays(g, taps, sizes):
 
 
 def _resample_op(node):
-    return op(node, _resample_arrays, lambda g, _input, _out, taps, sizes: resample_back(g, taps, sizes), node=node)
+    return op(node, _resample_arrays, lambda g, _input, _out, taps, sizes: resample_back(g, taps, sizes), node=node,
+              batch="leading")  # fmt: skip
 
 
 resample_back = op(

@@ -714,6 +714,8 @@ _select = op("select", lambda x, index: x[index], lambda g, input_shape, _out, i
 @public()
 def narrow(input, dim, start, length):
     """A view of `length` elements of a dimension from `start` on. Differentiable."""
+    if isinstance(start, Tensor) and (start.array.ndim or start.dtype.category != 1):
+        raise RuntimeError("start must be an 0-dim integral Tensor.")
     d, start = dimension(dim, input.array.ndim), int(start)
     n = input.array.shape[d] if input.array.ndim else 0
     if not input.array.ndim:

@@ -33,7 +33,7 @@ def reverse_cumsum(g, dim):
 def _of_number(name):
     """A scan of a 0-d tensor: the number itself."""
     node = "".join(part.capitalize() for part in name.split("_")) + "Backward0"
-    return op(f"{name}_of_number", lambda x: x.copy(), lambda g, _input, _out: g, node=node)
+    return op(f"{name}_of_number", lambda x: x.copy(), lambda g, _input, _out: g, node=node, batch="elementwise")
 
 
 def _scan(name, primitive, doc):
@@ -181,10 +181,10 @@ def _running(name, better):
             newer = better(moved[i], best[0]) | np.isnan(moved[i])
             indices[i] = np.where(newer, i, indices[i - 1])
             best[0] = np.where(newer, moved[i], best[0])
-        indices = np.moveaxis(indices, 0, dim)
+        indices = np.ascontiguousarray(np.moveaxis(indices, 0, dim))
         return np.take_along_axis(x, indices, dim), indices
 
-    primitive = op(name, arrays, lambda g, input_shape, out, dim: add_picked(g, input_shape, out, dim),
+    primitive = op(name, arrays, lambda g, input, out, dim: add_picked(g, input.shape, out, dim),
                    nondifferentiable=(1,), promote="keep", batch="leading")  # fmt: skip
 
     def function(input, dim, *, out=None):

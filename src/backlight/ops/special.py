@@ -218,7 +218,7 @@ def _sinc_arrays(x):
 
 
 sinc = unary("sinc", _sinc_arrays,
-    lambda g, input, _out: g * where_zero(input == 0, (cos(np.pi * input) - sinc(input)) / where_one(input)),
+    lambda g, input, _out: where_zero(input == 0, g * ((cos(np.pi * input) - sinc(input)) / where_one(input))),
     doc="sin(pi input) / (pi input), 1 at 0. Differentiable.")  # fmt: skip
 
 
@@ -246,7 +246,7 @@ def logit(input, eps=None, *, out=None):
 
 
 xlogy = binary("xlogy", lambda x, y: np.where((x == 0) & ~np.isnan(y), x.dtype.type(0), x * np.log(np.where(x == 0, np.ones((), y.dtype), y))),
-    lambda g, input, other, _out: where_zero((input == 0) & (other <= 0), g * log(other)),
+    lambda g, input, other, _out: where_zero((input == 0) & (other <= 0), xlogy(g, other)),
     lambda g, input, other, _out: g * (input / other),
     promote="float", doc="input * log(other), 0 where input is 0. Differentiable in both.")  # fmt: skip
 

@@ -100,6 +100,16 @@ def _build(spec, leaves):
     return spec.type(children)
 
 
+class _Star:
+    def __repr__(self):
+        return "*"
+
+
+def treespec_pprint(treespec) -> str:
+    """The tree with * for every leaf, as text."""
+    return repr(tree_unflatten([_Star()] * treespec.num_leaves, treespec))
+
+
 def tree_leaves(tree, is_leaf=None) -> list:
     """The leaves of a tree, in order."""
     return tree_flatten(tree, is_leaf)[0]
