@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import random
 import re
 import signal
 import warnings
@@ -375,7 +376,7 @@ def time_limit(seconds):
 
 def seed():
     """The same random numbers for both; the database seeds its own entries for random operations with 42."""
-    torch.manual_seed(42)
+    torch.default_generator.manual_seed(42)  # torch.manual_seed also looks for other devices, which takes long
     backlight.manual_seed(42)
 
 
@@ -385,6 +386,14 @@ def types_of(name):
     return [t for t in TYPES if getattr(torch, t) in supported]
 
 
+def samples_of(op, dtype, grad, seed):
+    """The samples of an operation; another seed gives others, of the same shapes."""
+    torch.default_generator.manual_seed(seed)
+    random.seed(seed)
+    np.random.seed(seed)
+    return op.sample_inputs("cpu", dtype, requires_grad=grad, set_seed=False)
+
+
 def sweep(name, kind_of_number, choose=list):
     """Runs the chosen samples of an operation in a type through everything but its error inputs."""
     op, dtype = DATABASE[name], getattr(torch, kind_of_number)
@@ -392,10 +401,7 @@ def sweep(name, kind_of_number, choose=list):
     tally = Tally()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        torch.manual_seed(0)
-        samples = choose(list(op.sample_inputs("cpu", dtype, requires_grad=grad)))
-        torch.manual_seed(1)
-        others = choose(list(op.sample_inputs("cpu", dtype, requires_grad=grad)))
+        samples, others = (choose(samples_of(op, dtype, grad, seed)) for seed in (0, 1))
         function = our_function(name)
         for number, (sample, other) in enumerate(zip(samples, others)):
             try:
@@ -413,7 +419,7 @@ def sweep_errors(name):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         function = our_function(name)
-        for number, wrong in enumerate(op.error_inputs("cpu") if op.error_inputs_func else ()):
+        for number, wrong in enumerate(op.error_inputs("cpu", set_seed=False) if op.error_inputs_func else ()):
             sample = wrong.sample_input
             args, kwargs = (sample.input, *sample.args), sample.kwargs
             theirs = raised_by(op.op, args, kwargs)
@@ -576,7 +582,7 @@ class Sample:
         elif hasattr(backlight.nn.functional, last + "_"):
             ours = getattr(backlight.nn.functional, last + "_")
         else:
-            ours = lambda *args, **kwargs: self.function(*args, inplace=True, **kwargs)  # noqa: E731
+            ours = lambda *args, **kwargs: self.function(*args, inplace=True, **kwargs)
         args, kwargs = (self.sample.input, *self.sample.args), self.sample.kwargs
         convert = Converter()
         our_args, our_kwargs = convert(args), convert(kwargs)

@@ -735,9 +735,9 @@ def random_rule(op, inputs, batched, size, parameters):
     if level.randomness == "error":
         sampled(None, ())
     if level.randomness == "same":
-        if op.name == "bernoulli" and parameters[0] is None:
+        if op.name == "multinomial" or (op.name == "bernoulli" and parameters[0] is None):  # the input's values matter
             raise RuntimeError(
-                "Vmap does not currently support same randomness with a batched tensor input. Please use 'different' randomness with vmap"
+                "Vmap does not currently support same randomness with a batched tensor input. Please file an issue with functorch"
             )
         result = op.function(inputs[0].select(0, 0) if batched[0] else inputs[0], *parameters)
         return result.expand((size, *result.array.shape))

@@ -174,6 +174,8 @@ def attach(op, results, inputs, arrays, parameters):
             saved.append(value)
         if op.frees:
             node.saved = (*saved, (tuple(outputs) if several else outputs[0]) if op.saves_output else None)
+            if nowhere and all(x is None for x in node.saved):
+                node.__class__ = _unsaved_class(type(node))
         if sizes or parameters:
             node.parameters = (*sizes, *parameters)
         if op.saves_output:
@@ -206,6 +208,21 @@ def attach(op, results, inputs, arrays, parameters):
     if state.recorder is not None and node is not None:
         state.recorder.created(op, node, tensors, inputs)
     return tuple(tensors) if several else tensors[0]
+
+
+def _unsaved_class(plain):
+    """The node class for a node that saved nothing, because its gradients lead nowhere: it has nothing to free."""
+    if plain not in _unsaved:
+        members = {
+            "__slots__": (),
+            "run": lambda node, g, edges, keep: plain.run(node, g, edges, True),
+            "record": lambda node, g, edges, keep: plain.record(node, g, edges, True),
+        }
+        _unsaved[plain] = type(plain.__name__, (plain,), members)
+    return _unsaved[plain]
+
+
+_unsaved: dict = {}
 
 
 def _complex_class(op):

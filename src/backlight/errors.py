@@ -98,7 +98,8 @@ def modified_output(node, array) -> RuntimeError:
     """The error for a saved output that was written after it was saved."""
     version, expected = node.output_version
     array = array[0] if isinstance(array, tuple) else array
-    return modified_text(node, array, node, version.count, expected)
+    written = (getattr(node, "extra", None) or {}).get("output_of", lambda: None)()  # a view's node, while it is alive
+    return modified_text(node, array, written or node, version.count, expected)
 
 
 def modified_text(node, array, producer, count, expected):

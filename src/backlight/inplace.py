@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
+import weakref
 
 import numpy as np
 
@@ -90,6 +91,10 @@ def check_overlap(array):
         )
 
 
+def _steps(array):
+    return [s for s, n in zip(array.strides, array.shape) if n != 1]
+
+
 def _is_dense(array) -> bool:
     """Whether the elements fill a piece of memory, in whatever order of the dimensions."""
     step = array.itemsize
@@ -103,7 +108,7 @@ def _is_dense(array) -> bool:
 def check_partial_overlap(written, read):
     """RuntimeError if the written elements are some of those read, in other places: each write would change what is read next."""
     same_start = written.__array_interface__["data"][0] == read.__array_interface__["data"][0]
-    if same_start and written.nbytes == read.nbytes:
+    if same_start and written.ndim == read.ndim and _steps(written) == _steps(read):
         return
     if _is_dense(written) and _is_dense(read) and np.may_share_memory(written, read):
         raise RuntimeError(
@@ -165,7 +170,7 @@ def inplace(function, tensor, args=(), kwargs=None, reads=True, fills=False):
     stand_in.node = views.current_node(tensor)
     if modes.levels:
         if hasattr(tensor, "write"):  # a tensor under vmap writes its whole batch
-            return tensor.write(function(tensor, *args, **(kwargs or {})))
+            return tensor.write(function(tensor, *(args if reads else ()), **(kwargs or {})))
         from .forward import carry_tangents
 
         carry_tangents(tensor, stand_in)
@@ -199,4 +204,6 @@ def inplace(function, tensor, args=(), kwargs=None, reads=True, fills=False):
         write_tangents(tensor, result)
     if node is not None and hasattr(type(node), "saves_output"):
         node.output_version = (tensor.version, tensor.version.count)
+        if tensor.base is not None:
+            node._extra("output_of", lambda: weakref.ref(tensor.node))  # the written view's, for the error about it
     return tensor

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from . import engine
 from .engine import AccumulateGrad, Node, node_and_number
-from .errors import INFERENCE_UPDATE, ambiguous
+from .errors import INFERENCE_UPDATE, ambiguous, freed
 from .hooks import hooks_of
 from .state import modes, state
 from .versions import InferenceVersion, Version, bump, version_of  # noqa: F401  (their face is here)
@@ -109,7 +109,7 @@ def check_writable(tensor, adds_gradient=False) -> None:
 class CopySlices(Node):
     """The node of a root that was written through a view: `fn`'s gradient for the view's part, the rest as it was."""
 
-    __slots__ = ("fn", "geometry", "kinds")
+    __slots__ = ("fn", "geometry", "kinds", "released")
 
     def __init__(self, root, view, fn):
         from .ops.shape import geometry, kinds
@@ -119,6 +119,7 @@ class CopySlices(Node):
         self.edges = (root.node, *fn.edges[1:])
         self.seq = fn.seq
         self.hooks = None
+        self.released = False
 
     def name(self) -> str:
         return "torch::autograd::CopySlices"
@@ -143,6 +144,9 @@ class CopySlices(Node):
             del self.fn.extra["output_node"]  # it leads back here: a cycle
 
     def _run(self, g, edges, keep, get, put, run):
+        if self.released:
+            raise freed(self)
+        self.released = not keep
         part = get(g, self.geometry, self.kinds)
         grads = run(part, (edges[0] if edges[0] is not None else self.fn.edges[0], *edges[1:]), keep)
         inner = grads[0] if grads[0] is not None else part * 0

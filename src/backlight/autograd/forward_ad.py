@@ -77,6 +77,11 @@ def make_dual(tensor, tangent, *, level=None):
         if not (x.is_floating_point() or x.is_complex()):
             raise ValueError(f"Expected {name} to be floating point or complex, but got: {x.dtype}")
     current = _entered[-1]
+    if hasattr(tensor, "write"):  # batched by vmap
+        raise RuntimeError(
+            "Batching rule not implemented for aten::_make_dual; the fallback path doesn't work on out= or view ops.\nInside vmap, use "
+            "func.jvp instead."
+        )
     if current not in modes.levels:  # entered by another thread
         raise RuntimeError("Trying to create a dual Tensor in a thread that did not enter the dual level.")
     if tangent_of(tensor, current) is not None:

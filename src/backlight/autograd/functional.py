@@ -77,6 +77,14 @@ JACOBIAN_CONSTANT = (
 )
 
 
+def _check_jacobian(jac, strict) -> None:
+    for i, g in enumerate(jac):
+        if strict and g is None:
+            raise RuntimeError(OUTPUT_MISSING.format(i) + " " + STRICT)
+        if strict and not g.requires_grad:
+            raise RuntimeError(JACOBIAN_CONSTANT.format(i))
+
+
 def _vectors(v, like, function, what):
     """The vectors that multiply a derivative, of the shapes of `like`; ones for a single number where none are given."""
     if v is None:
@@ -277,23 +285,16 @@ def _forward_jacobian(func, inputs, strict, vectorize):
     if not vectorize:
         raise NotImplementedError("Computing Jacobian using forward-AD or forward-over-reverse Hessian isonly implemented for "
                                   "`vectorize=True`.")  # fmt: skip
-    from ..func.transforms import jacfwd
+    from ..func.transforms import forward_jacobian
 
     inputs, several = _as_tuple(inputs, "jacobian", "inputs")
-    func = _checked(func, "jacobian")
-    found = jacfwd(func, tuple(range(len(inputs))) if several else 0)(*inputs)
-    return found
-
-
-def _checked(func, function):
-    """The function, which complains about outputs that aren't tensors."""
 
     def checked(*inputs):
         outputs = func(*inputs)
-        _as_tuple(outputs, function, "outputs of the user-provided function")
+        _as_tuple(outputs, None, "outputs")
         return outputs
 
-    return checked
+    return forward_jacobian(checked, tuple(range(len(inputs))) if several else 0)(*inputs)
 
 
 def hessian(func, inputs, create_graph=False, strict=False, vectorize=False, outer_jacobian_strategy="reverse-mode"):
@@ -349,10 +350,7 @@ def vhp(func, inputs, v=None, create_graph=False, strict=False):
         v = _vectors(v, inputs, "vhp", VECTOR_INPUT)
         outputs = _scalar_output(func, inputs, "vhp", strict)
         jac = _gradients(outputs, inputs, None, True)
-        for i, g in enumerate(jac):
-            if strict and g is None:
-                raise RuntimeError(OUTPUT_MISSING.format(i) + " " + STRICT)
-        _check_requires_grad(jac, strict, JACOBIAN_CONSTANT)
+        _check_jacobian(jac, strict)
     with _mode(create_graph):
         found = _gradients(jac, inputs, v, create_graph)
         found = _filled(found, inputs, strict, create_graph, JACOBIAN_MISSING, HESSIAN)
@@ -371,10 +369,7 @@ def hvp(func, inputs, v=None, create_graph=False, strict=False):
         v = _vectors(v, inputs, "hvp", VECTOR_INPUT)
         outputs = _scalar_output(func, inputs, "hvp", strict)
         jac = _gradients(outputs, inputs, None, True)
-        for i, g in enumerate(jac):
-            if strict and g is None:
-                raise RuntimeError(OUTPUT_MISSING.format(i) + " " + STRICT)
-        _check_requires_grad(jac, strict, JACOBIAN_CONSTANT)
+        _check_jacobian(jac, strict)
         dummies = _dummies(inputs)
         double = _gradients(jac, inputs, dummies, True)
         for i, g in enumerate(double):

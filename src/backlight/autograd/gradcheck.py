@@ -97,7 +97,6 @@ def gradgradcheck(
 
     def gradients(*args):
         given, gs = (args[:-count], args[-count:]) if count else (args, ())
-        given = tuple([x.clone().requires_grad_(False).requires_grad_() if _leaf_copy(x) else x for x in given])
         outputs = [y for y in _tuple(func(*given)) if _differentiable(y)]
         wanted = [x for x in given if _differentiable(x)]
         found = grad(outputs, wanted, gs, create_graph=True, allow_unused=True)
@@ -119,11 +118,6 @@ def gradgradcheck(
         check_backward_ad=check_rev_over_rev,
         masked=masked,
     )
-
-
-def _leaf_copy(x) -> bool:
-    """Whether an input came without requires_grad although it is differentiated: forward mode passes such."""
-    return isinstance(x, Tensor) and not x.requires_grad and forward_ad.unpack_dual(x).tangent is not None
 
 
 def _random_like(y, noncontiguous=False):
@@ -414,12 +408,6 @@ class _Check:
                 raise GradcheckError("grad is incorrect type")
 
     def _check_undefined(self):
-        warnings.warn(
-            "Backwards compatibility: New undefined gradient support checking feature is enabled by default, but it may break existing "
-            'callers of this function. If this is true for you, you can call this function with "check_undefined_grad=False" to disable '
-            "the feature",
-            stacklevel=4,
-        )
         outputs = [y for y in _tuple(self.func(*self.inputs)) if _differentiable(y)]
         self._expect_undefined([_without_gradient(y) for y in outputs])
         if len(outputs) > 1:  # each output in turn
@@ -432,12 +420,14 @@ class _Check:
         try:
             found = grad(outputs, self.wanted, zeros, allow_unused=True)
         except RuntimeError as error:
+            _warn_of_undefined()
             raise GradcheckError(
                 'Expected backward function to handle undefined output grads. Please look at "Notes about undefined output gradients" '
                 'in "tools/autograd/derivatives.yaml"'
             ) from error
         for g in found:
             if g is not None and np.any(g.array != 0):
+                _warn_of_undefined()
                 raise GradcheckError(
                     "Expected all input grads to be undefined or zero when all output grads are undefined or zero. Please look at "
                     '"Notes about undefined output gradients" in "tools/autograd/derivatives.yaml"'
@@ -450,7 +440,7 @@ class _Check:
         with forward_ad.dual_level():
             duals = {}
             for x in self.wanted:
-                plain = x.detach()
+                plain = x.detach().requires_grad_()
                 tangent = tangents.get(id(x))
                 duals[id(x)] = plain if tangent is None else forward_ad.make_dual(plain, tangent)
             from ..utils._pytree import tree_map
@@ -521,6 +511,15 @@ class _Check:
                 want = np.stack([np.zeros_like(loop[0][k][0].array) if t is None else t.array for t in want])
                 if not np.allclose(np.zeros_like(want) if have is None else have, want):
                     raise GradcheckError(f"gradcheck or gradgradcheck failed while testing batched gradient computation.\n\n{_BATCHED}")
+
+
+def _warn_of_undefined() -> None:
+    warnings.warn(
+        "Backwards compatibility: New undefined gradient support checking feature is enabled by default, but it may break existing "
+        'callers of this function. If this is true for you, you can call this function with "check_undefined_grad=False" to disable '
+        "the feature",
+        stacklevel=6,
+    )
 
 
 _LONG = {"imag": "imaginary", "real": "real"}

@@ -527,11 +527,17 @@ def jacfwd(func, argnums=0, has_aux=False, *, randomness="error"):
     tensor([[1., 0.],
             [0., 1.]])
     """
+    return forward_jacobian(func, argnums, has_aux, randomness, real=True)
+
+
+def forward_jacobian(func, argnums, has_aux=False, randomness="error", real=False):
+    """jacfwd, also of complex functions unless `real`."""
 
     @functools.wraps(func)
     def wrapper(*args, **kwargs):
         chosen, replaced = _selected(args, argnums)
-        _check_real(chosen, "jacfwd", "inputs")
+        if real:
+            _check_real(chosen, "jacfwd", "inputs")
         inputs, input_spec = _check_tensors(chosen, "jacfwd: Expected all inputs to be Tensors, got {}")
         for x in inputs:
             _check_floating(x, "primal")
@@ -547,7 +553,8 @@ def jacfwd(func, argnums=0, has_aux=False, *, randomness="error"):
                 duals.append(_hidden(dual(whole, Batched(t, directions).expand(whole.shape), level), levels))
             found = _unpacked(func(*replaced(tree_unflatten(duals, input_spec)), **kwargs), level, levels, False, has_aux)
             blocks = [explicit(t, directions) for t in tree_flatten(found[1])[0]]
-        _check_real(found[0], "jacfwd", "outputs")
+        if real:
+            _check_real(found[0], "jacfwd", "outputs")
         outputs, output_spec = tree_flatten(found[0])
         result = []
         for y, block in zip(outputs, blocks):

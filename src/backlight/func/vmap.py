@@ -6,6 +6,7 @@ import functools
 from typing import Any
 
 from ..batching import Batched, VmapLevel, explicit
+from ..random import default_generator
 from ..tensor import Tensor, dimension
 from ..utils._pytree import broadcast_to_and_flatten, tree_flatten, tree_unflatten
 
@@ -32,7 +33,10 @@ def vmap(func, in_dims: Any = 0, out_dims: Any = 0, randomness: str = "error", *
         if chunk_size is None or chunk_size >= size:
             return _run(func, flat, dims, spec, size, out_dims, randomness, kwargs)
         parts = []
+        generator = default_generator.get_state() if randomness == "same" else None
         for start in range(0, size, chunk_size):
+            if generator is not None:
+                default_generator.set_state(generator)
             count = min(chunk_size, size - start)
             chunk = [x if d is None else x.narrow(d, start, count) for x, d in zip(flat, dims)]
             parts.append(_run(func, chunk, dims, spec, count, out_dims, randomness, kwargs))

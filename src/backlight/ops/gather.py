@@ -561,6 +561,7 @@ def argwhere(input):
 
 
 @public()
+@batching.in_loop
 def nonzero_static(input, *, size, fill_value=-1):
     """nonzero with a fixed number of rows: cut off, or filled up with fill_value. -> (size, ndim) int64."""
     if size < 0:

@@ -231,7 +231,7 @@ def _is_one_product(a, b):
         return False
     if large is b:  # its transpose is what the product would take
         x = x.swapaxes(-2, -1)
-    return all(x.strides[i] == x.strides[i + 1] * x.shape[i + 1] for i in range(x.ndim - 2))
+    return all(x.shape[i] == 1 or x.strides[i] == x.strides[i + 1] * x.shape[i + 1] for i in range(x.ndim - 2))
 
 
 def _one_product(a, b, swapped=False):

@@ -326,12 +326,19 @@ abs = unary("abs", _abs_arrays, lambda g, input, _out: g * sgn(input), promote="
 face(abs, name="absolute", inplace=True)
 
 
+def _sign(x):
+    """1, 0 or -1; 0 for NaN, where np.sign gives NaN."""
+    if x.dtype.kind in "biu":
+        return np.sign(x) if x.dtype != bool else x.copy()
+    return np.subtract((x > 0).view(np.int8), (x < 0).view(np.int8), dtype=x.dtype)
+
+
 def _sign_arrays(x):
     if x.dtype.kind == "c":
         raise NotImplementedError(
             "Unlike NumPy, torch.sign is not intended to support complex numbers. Please use torch.sgn instead."
         )
-    return np.sign(x) if x.dtype != bool else x.copy()
+    return _sign(x)
 
 
 sign = unary("sign", _sign_arrays, lambda g, _input, _out: no_gradient(g), promote="arith",
@@ -340,7 +347,7 @@ sign = unary("sign", _sign_arrays, lambda g, _input, _out: no_gradient(g), promo
 
 def _sgn(x):
     if x.dtype.kind != "c":
-        return np.sign(x) if x.dtype != bool else x.copy()
+        return _sign(x)
     size = np.abs(x)
     return np.where(size == 0, 0, x / np.where(size == 0, 1, size)).astype(x.dtype)
 

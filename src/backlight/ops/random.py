@@ -164,6 +164,10 @@ def bernoulli(input, p=None, *, generator=None, out=None):
 @public()
 def multinomial(input, num_samples, replacement=False, *, generator=None, out=None):
     """Indices drawn with the probabilities (weights) in the rows of `input`. (N, C) or (C) -> (N, num_samples) int64."""
+    if input.array.ndim not in (1, 2):
+        raise RuntimeError("prob_dist must be 1 or 2 dim")
+    if out is not None and out.dtype is not dtypes.int64:
+        raise RuntimeError(f"multinomial expects Long tensor out, got: {dtypes.scalar_type_name(out.dtype)}")
     result = _multinomial(input.detach(), num_samples, replacement, generator)
     return result if out is None else write_out(out, result)
 

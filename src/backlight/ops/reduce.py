@@ -288,7 +288,7 @@ _prod = op("prod_dim", lambda x, dim, keepdim: np.multiply.reduce(x, dim, x.dtyp
     lambda g, input, out, dim, _keepdim: spread(g, input.shape, (dim,)) * factors_along(input, out, dim),
     node="ProdBackward1", batch="leading")  # fmt: skip
 _prod_all = op("prod", lambda x: np.multiply.reduce(x, None, x.dtype),
-    lambda g, input, out: g * factors(input, out), node="ProdBackward0", batch=batching.prod_rule)  # fmt: skip
+    lambda g, input, out: prod_gradient(g, input, out), node="ProdBackward0", batch=batching.prod_rule)  # fmt: skip
 
 
 def _factors_along_arrays(x, product, dim):
@@ -303,16 +303,17 @@ def factors_along(x, _product, dim):
     return _others(x, dim)
 
 
-def _factors_arrays(x, product):
+def _prod_gradient_arrays(g, x, product):
     if np.all(x != 0):
-        return product / x
-    return _others_arrays(x.reshape(-1), 0).reshape(x.shape)
+        return g * product / x
+    others = _others_arrays(x.reshape(-1), 0).reshape(x.shape)
+    return np.where(others == 0, np.zeros((), x.dtype), g * others)  # zero also if g is NaN, as in PyTorch
 
 
-@twin(_factors_arrays)
-def factors(x, _product):
-    """For each element the product of all others."""
-    return reshape(_others(reshape(x, (-1,)), 0), x.shape)
+@twin(_prod_gradient_arrays)
+def prod_gradient(g, x, _product):
+    """For each element the product of all others, times g."""
+    return g * reshape(_others(reshape(x, (-1,)), 0), x.shape)
 
 
 @public()

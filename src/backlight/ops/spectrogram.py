@@ -27,7 +27,7 @@ def _window_text(window):
 def _centred(window, win_length, n_fft, like):
     """The window with zeros on both sides up to n_fft elements (ones if there is none)."""
     if window is None:
-        window = Tensor._from(np.ones(win_length, like.array.real.dtype))
+        window = Tensor._from(np.ones(win_length, np.empty(0, like.array.dtype).real.dtype))
     left = (n_fft - win_length) // 2
     return pad(window, (left, n_fft - win_length - left)) if win_length < n_fft else window
 
