@@ -159,6 +159,27 @@ def gradient_penalty(torch):
     return run
 
 
+def per_sample_gradients(torch):
+    """gradients of each of 64 samples by vmap(grad): 32-64-10, cross entropy"""
+    model = _mlp(torch, 32, 64, 10)
+    parameters = {name: p.detach() for name, p in model.named_parameters()}
+    x = torch.from_numpy(_array(64, 32))
+    labels = torch.from_numpy(np.arange(64) % 10)
+
+    def loss(parameters, x, label):
+        scores = torch.func.functional_call(model, parameters, (x.unsqueeze(0),))
+        return torch.nn.functional.cross_entropy(scores, label.unsqueeze(0))
+
+    gradients = torch.func.vmap(torch.func.grad(loss), (None, 0, 0))
+
+    def run():
+        start = perf_counter()
+        gradients(parameters, x, labels)
+        return {"gradients": perf_counter() - start}
+
+    return run
+
+
 def deep_backward(torch):
     """backward through a chain of 100,000 nodes (8x8)"""
     x = torch.from_numpy(_array(8, 8)).requires_grad_()
@@ -212,4 +233,4 @@ def _resident_bytes() -> int:
 
 
 # In the order of the table. `numpy_chain` and `tape` are measured too, but aren't rows of it.
-ROWS = (chain, scalar_chain, mlp_step, digits_epoch, mlp_forward, gradient_penalty, deep_backward)
+ROWS = (chain, scalar_chain, mlp_step, digits_epoch, mlp_forward, gradient_penalty, per_sample_gradients, deep_backward)

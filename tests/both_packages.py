@@ -19,7 +19,7 @@ class Programs(dict):
         return program
 
 
-# Warnings about what PyTorch itself does inside.
+# Warnings about what goes on inside: which operations run in a loop under vmap differs, too.
 PYTORCHS_OWN = ("`torch.jit", "Attempted to insert a get_attr Node", "There is a performance drop because")
 
 

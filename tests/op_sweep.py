@@ -112,7 +112,11 @@ KNOWN: dict[tuple[str, str, str], str] = {
     **known(REPEATED, "forward", REAL, "nn.functional.max_unpool1d nn.functional.max_unpool2d nn.functional.max_unpool3d"),
     **known(ROUNDING, "double forward vmap", "float64 complex128", "cov"),
     **known(ROUNDING, "gradients double strided vmap", "float32", "cov"),
-    **known(INACCURATE, "values out", "float64", "special.bessel_j0 special.bessel_y1"),
+    **known(ROUNDING, "double", "float32", "linalg.householder_product nn.functional.normalize special.log_ndtr svd_lowrank"),
+    **known(ROUNDING, "double", "complex128", "svd_lowrank"),
+    **known(INFINITE, "values strided", "complex128", "cov"),
+    **known(INACCURATE, "values out", "float64", """special.airy_ai special.bessel_j0 special.bessel_j1 special.bessel_y0
+            special.bessel_y1"""),
     **known(INFINITE, "forward", FLOATING, "linalg.norm linalg.norm:subgradients_at_zero logcumsumexp"),
     **known(INFINITE, "double", "complex128", "linalg.norm:subgradients_at_zero"),
     **known(INFINITE, "gradients double strided", "float32", "logcumsumexp"),

@@ -89,12 +89,12 @@ def nested(T, log):
                 calls.append(name)
                 return f(*args)
 
-            return g
+            return g  # noqa: B023
 
         x = T.tensor([0.3, 0.5], requires_grad=True)
         inner = counted("inner", lambda x: x.sin().exp())
-        middle = counted("middle", lambda x: checkpoint(inner, x.cos(), use_reentrant=False).tanh())
-        outer = counted("outer", lambda x: checkpoint(middle, x * x, use_reentrant=False).sigmoid())
+        middle = counted("middle", lambda x: checkpoint(inner, x.cos(), use_reentrant=False).tanh())  # noqa: B023
+        outer = counted("outer", lambda x: checkpoint(middle, x * x, use_reentrant=False).sigmoid())  # noqa: B023
         with parts(T).set_checkpoint_early_stop(early_stop):
             y = checkpoint(outer, x, use_reentrant=False)
         log.append(list(calls))

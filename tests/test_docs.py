@@ -96,6 +96,10 @@ def test_adding_an_op_page():
     assert (result.returncode, result.stdout, result.stderr) == (0, "", ""), result.stdout + result.stderr
 
 
+def test_transforms_page():
+    exec(compile(code("docs/transforms.md"), "docs/transforms.md", "exec"), {})
+
+
 @pytest.mark.parametrize(
     "page", ["README.md", "CONTRIBUTING.md", *(f"docs/{p.name}" for p in sorted((ROOT / "docs").glob("*.md")))]
 )

@@ -97,7 +97,18 @@ def types(T, log):
     fwd = forward_ad(T)
     with fwd.dual_level():
         x = fwd.make_dual(T.tensor([1.0, -2.0]), T.tensor([1.0, 3.0]))
-        for y in (x.double(), x.half(), x.long(), x > 0, x.argmax(), x * T.ones(2, dtype=T.float64), x * T.arange(2), x + 1j, x.round(), x.sign()):
+        for y in (
+            x.double(),
+            x.half(),
+            x.long(),
+            x > 0,
+            x.argmax(),
+            x * T.ones(2, dtype=T.float64),
+            x * T.arange(2),
+            x + 1j,
+            x.round(),
+            x.sign(),
+        ):
             log.append(fwd.unpack_dual(y))
         z = fwd.make_dual(T.complex(T.ones(2), T.ones(2)), T.complex(T.ones(2), -T.ones(2)))
         for y in (z * z, z.abs(), z.real, z.imag, z.conj() * 2, z.exp(), z.angle(), T.view_as_real(z), z.pow(2), (z * x).sum()):
@@ -116,6 +127,18 @@ def views_and_writes(T, log):
         log += [fwd.unpack_dual(dual), fwd.unpack_dual(view)]
         dual.t()[1:].copy_(T.zeros(2, 2))
         log += [fwd.unpack_dual(dual), fwd.unpack_dual(view)]
+        for same in (
+            dual.clone(),
+            dual + 0,
+            dual.double(),
+            dual.contiguous(),
+            dual.relu(),
+            T.cat([dual]),
+            dual.flatten(),
+            dual.neg().neg(),
+        ):
+            same.add_(1).mul_(2)
+            log += [fwd.unpack_dual(same).tangent, fwd.unpack_dual(dual).tangent]
         base = T.zeros(2, 3, dtype=T.float64)
         first = base[0]
         first.copy_(dual[1])
@@ -184,7 +207,11 @@ def linear_inside_functions(T, log):
     with fwd.dual_level():
         x = fwd.make_dual(T.ones(2), T.ones(2))
         a, b = T.ones(2), T.ones(2)
-        log += [fwd.unpack_dual(a + b).tangent, fwd.unpack_dual(T.ones_like(x)).tangent, fwd.unpack_dual(x.new_zeros(2)).tangent]
+        log += [
+            fwd.unpack_dual(a + b).tangent,
+            fwd.unpack_dual(T.ones_like(x)).tangent,
+            fwd.unpack_dual(x.new_zeros(2)).tangent,
+        ]
         values, indices = x.sort()
         log += [fwd.unpack_dual(values), fwd.unpack_dual(indices).tangent]
         log += [fwd.unpack_dual(each).tangent for each in (T.zeros_like(x) * x, x.detach() * 2, x * 0)]

@@ -203,7 +203,13 @@ def every_pair_nests(T, log):
     for a in transforms.values():
         for b in transforms.values():
             log.append(a(b(f))(x))
-    for a, b, c in (("grad", "jvp", "vmap"), ("jvp", "vmap", "grad"), ("vmap", "grad", "jvp"), ("jvp", "grad", "grad"), ("vmap", "vmap", "grad")):
+    for a, b, c in (
+        ("grad", "jvp", "vmap"),
+        ("jvp", "vmap", "grad"),
+        ("vmap", "grad", "jvp"),
+        ("jvp", "grad", "grad"),
+        ("vmap", "vmap", "grad"),
+    ):
         log.append(transforms[a](transforms[b](transforms[c](f)))(x))
 
 

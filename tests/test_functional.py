@@ -59,8 +59,16 @@ def jacobians(T, log):
     pair = lambda x, y: (x.outer(y), x.sum() * y.sum())
     settings = [{}, {"vectorize": True}, {"vectorize": True, "strategy": "forward-mode"}]
     for options in settings:
-        log += [jacobian(T.sin, x, **options), jacobian(lambda x, y: x.outer(y), (x, y), **options), jacobian(pair, (x, y), **options)]
-        log += [jacobian(lambda x: (x * 2,), x, **options), jacobian(T.sin, (x,), **options), jacobian(lambda x: x.sum(), x, **options)]
+        log += [
+            jacobian(T.sin, x, **options),
+            jacobian(lambda x, y: x.outer(y), (x, y), **options),
+            jacobian(pair, (x, y), **options),
+        ]
+        log += [
+            jacobian(lambda x: (x * 2,), x, **options),
+            jacobian(T.sin, (x,), **options),
+            jacobian(lambda x: x.sum(), x, **options),
+        ]
         attempt(log, jacobian, lambda x: T.ones(2, dtype=T.float64), x, **options)
         attempt(log, jacobian, lambda x, y: x * 2, (x, y), **options)
         attempt(log, jacobian, lambda x: (x, T.ones(2)), x, **options)
@@ -110,8 +118,8 @@ def wrong_arguments(T, log):
         attempt(log, product, reduced, x, 3)
         attempt(log, product, reduced, x, (x, x))
         attempt(log, product, reduced, x, T.ones(2))
-        attempt(log, product, lambda x, y: reduced(x * y), (x, x), (x,))
-        attempt(log, product, lambda x, y: (reduced(x), reduced(y)), (x, x), (x, T.ones(2)))
+        attempt(log, product, lambda x, y: reduced(x * y), (x, x), (x,))  # noqa: B023
+        attempt(log, product, lambda x, y: (reduced(x), reduced(y)), (x, x), (x, T.ones(2)))  # noqa: B023
         attempt(log, product, lambda x: 3, x, x)
         attempt(log, product, lambda x: [x], x, x)
         attempt(log, product, lambda x: (x, 3), x, x)

@@ -47,10 +47,29 @@ def whole(log, function, *args, **kwargs):
 def right_gradients(T, log):
     check, again = T.autograd.gradcheck, T.autograd.gradgradcheck
     x, y, m = numbers(T, 3), numbers(T, 3, seed=1), numbers(T, 2, 3, seed=2)
-    for options in ({}, {"fast_mode": True}, {"check_forward_ad": True}, {"check_batched_grad": True}, {"check_undefined_grad": False}):
-        log += [check(T.exp, x, **options), check(lambda x, y: (x * y, x.sum()), (x, y), **options), check(T.mm, (m, m.detach().t().clone()), **options)]
-    log += [again(T.exp, x), again(lambda x, y: (x * y, x.sin()), (x, y)), again(T.exp, (x,), (y,)), again(T.exp, x, check_fwd_over_rev=True)]
-    log += [again(T.exp, x, fast_mode=True), again(T.exp, x, gen_non_contig_grad_outputs=True), again(T.exp, x, check_batched_grad=True)]
+    for options in (
+        {},
+        {"fast_mode": True},
+        {"check_forward_ad": True},
+        {"check_batched_grad": True},
+        {"check_undefined_grad": False},
+    ):
+        log += [
+            check(T.exp, x, **options),
+            check(lambda x, y: (x * y, x.sum()), (x, y), **options),
+            check(T.mm, (m, m.detach().t().clone()), **options),
+        ]
+    log += [
+        again(T.exp, x),
+        again(lambda x, y: (x * y, x.sin()), (x, y)),
+        again(T.exp, (x,), (y,)),
+        again(T.exp, x, check_fwd_over_rev=True),
+    ]
+    log += [
+        again(T.exp, x, fast_mode=True),
+        again(T.exp, x, gen_non_contig_grad_outputs=True),
+        again(T.exp, x, check_batched_grad=True),
+    ]
     z = numbers(T, 2, dtype=T.complex128)
     for options in ({}, {"fast_mode": True}, {"check_forward_ad": True}):
         log += [check(lambda z: z * z, z, **options), check(T.abs, z, **options), check(lambda x: x * (1 + 2j), x, **options)]

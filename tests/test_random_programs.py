@@ -337,14 +337,18 @@ def differences(program):
     """Where the logs of the two packages differ, as text; None for a program that can't be compared.
 
     Those are programs that run into a limit of PyTorch's own, that write to memory that they read at the same time (whether
-    that is an error depends on the strides of dimensions of size 1), or in which a result has another memory layout than
-    PyTorch's (NumPy lays out the results of transposed inputs differently), so that `view` fails in one of them."""
+    that is an error depends on the strides of dimensions of size 1), in which a result has another memory layout than
+    PyTorch's (NumPy lays out the results of transposed inputs differently), so that `view` fails in one of them, or whose
+    numbers grow so large that a rounding in the last bit decides their sine."""
     theirs, ours = run(torch, program), run(backlight, program)
     expected, found = theirs.log, ours.log
     texts = [entry for entry in [*expected, *found] if isinstance(entry, str)]
     if any("ZeroTensors are immutable" in text or "a single memory location" in text for text in texts):
         return None
     if any(a != b for a, b in zip(theirs.layouts, ours.layouts)):
+        return None
+    arrays = [entry[1] for entry in expected if not isinstance(entry, str) and entry[1] is not None]
+    if any(((1e6 < abs(a)) & (abs(a) < np.inf)).any() for a in arrays):
         return None
     for number, (a, b) in enumerate(zip(expected, found)):
         if isinstance(a, str) or isinstance(b, str):

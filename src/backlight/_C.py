@@ -82,7 +82,7 @@ class _UndefinedGradBackward(_TestNode):
     __slots__ = ()
     runs_on_none = True
 
-    def run(self, g, edges, keep):
+    def run(self, g, edges, keep):  # noqa: ARG002
         return (None,)
 
     record = run
@@ -91,7 +91,7 @@ class _UndefinedGradBackward(_TestNode):
 class _DelayedErrorBackward(_TestNode):
     __slots__ = ()
 
-    def run(self, g, edges, keep):
+    def run(self, g, edges, keep):  # noqa: ARG002
         raise RuntimeError(self.message)
 
     record = run
@@ -138,7 +138,9 @@ def _get_current_graph_task_keep_graph() -> bool:
 
 def _unsafe_set_version_counter(tensors, versions) -> None:
     """Sets what `_version` says, without writing anything."""
-    for x, count in zip(tensors if isinstance(tensors, tuple) else (tensors,), versions if isinstance(versions, tuple) else (versions,)):
+    for x, count in zip(
+        tensors if isinstance(tensors, tuple) else (tensors,), versions if isinstance(versions, tuple) else (versions,)
+    ):
         version_of(x).count = count
 
 

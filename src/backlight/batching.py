@@ -109,7 +109,7 @@ class Batched(Tensor):
 
     array = property(lambda self: Sample(self.value.array))  # pyright: ignore
     node = property(lambda self: current_node(self.value))  # pyright: ignore
-    base = property(lambda self: None)  # pyright: ignore
+    base = property(lambda self: None)  # noqa: ARG005  # pyright: ignore
     version = property(lambda self: version_of_values(self))  # pyright: ignore
 
     @classmethod
@@ -158,9 +158,7 @@ class Batched(Tensor):
 
             raise RuntimeError(VMAPPED)
         if result.shape != self.shape:
-            raise RuntimeError(
-                f"output with shape {list(self.shape)} doesn't match the broadcast shape {list(result.shape)}"
-            )
+            raise RuntimeError(f"output with shape {list(self.shape)} doesn't match the broadcast shape {list(result.shape)}")
         self.value.copy_(explicit(result, self.level))
         return self
 
@@ -203,7 +201,11 @@ def run(op, inputs, parameters):
     rule = {"elementwise": _elementwise, "leading": _leading, None: _loop}.get(op.batch, op.batch)  # pyright: ignore
     result = rule(op, values, batched, level.size, parameters)  # pyright: ignore[reportOptionalMemberAccess, reportCallIssue]
     if isinstance(result, (tuple, list)):
-        return type(result)([Batched(x, level) for x in result]) if type(result) is list else tuple([Batched(x, level) for x in result])
+        return (
+            type(result)([Batched(x, level) for x in result])
+            if type(result) is list
+            else tuple([Batched(x, level) for x in result])
+        )
     return Batched(result, level)
 
 
@@ -270,9 +272,7 @@ def _leading(op, values, batched, size, parameters):
 
 def _loop(op, values, batched, size, parameters):
     _warn_of_loop(op.name)
-    samples = [
-        op.function(*[x.select(0, i) if b else x for x, b in zip(values, batched)], *parameters) for i in range(size)
-    ]
+    samples = [op.function(*[x.select(0, i) if b else x for x, b in zip(values, batched)], *parameters) for i in range(size)]
     if isinstance(samples[0], tuple):
         return tuple(_stacked(samples))
     return _stacked([(x,) for x in samples])[0]
@@ -322,7 +322,7 @@ def _stacked(samples):
 # Rules: rule(op, inputs, batched, size, parameters), with the batch in front of the inputs that are batched
 
 
-def transpose_rule(op, inputs, _batched, _size, _parameters):
+def transpose_rule(_op, inputs, _batched, _size, _parameters):
     (x,) = inputs
     return x.transpose(1, 2) if x.array.ndim == 3 else x[...]
 
@@ -374,7 +374,11 @@ def index_rule(op, inputs, batched, size, parameters):
         index = (first, *index)
     else:
         index = (slice(None), *index)
-    given = {"index": index, "place": index, "shape": (size, *parameters[op.parameters.index("shape")]) if "shape" in op.parameters else None}
+    given = {
+        "index": index,
+        "place": index,
+        "shape": (size, *parameters[op.parameters.index("shape")]) if "shape" in op.parameters else None,
+    }
     return op.function(*inputs, *[given.get(name, value) for name, value in zip(op.parameters, parameters)])
 
 
@@ -407,7 +411,7 @@ def some_dims(op, inputs, batched, size, parameters):
     return _leading(op, inputs, batched, size, parameters)
 
 
-def roll_rule(op, inputs, batched, size, parameters):
+def roll_rule(op, inputs, _batched, _size, parameters):
     if parameters[1]:
         return op.function(inputs[0], parameters[0], shifted(parameters[1]))
     (x,) = inputs
@@ -538,7 +542,9 @@ def normalise_rule(op, inputs, batched, size, parameters):
 def group_norm_rule(op, inputs, batched, size, parameters):
     x, weight, bias = inputs
     x = expanded(x, batched[0], size)
-    merged = op.function(x.flatten(0, 1), None if batched[1] else weight, None if batched[1] or batched[2] else bias, *parameters)
+    merged = op.function(
+        x.flatten(0, 1), None if batched[1] else weight, None if batched[1] or batched[2] else bias, *parameters
+    )
     y = merged.reshape(x.array.shape)
     ones = (1,) * (x.array.ndim - 3)
     if batched[1]:
@@ -619,7 +625,9 @@ def index_put_rule(op, inputs, batched, size, parameters):
 def take_rule(_op, inputs, batched, size, _parameters):
     x, index = (expanded(v, b, size) for v, b in zip(inputs, batched))
     x = x.reshape((size, math.prod(x.array.shape[1:])))
-    return x.gather(1, index.reshape((size, math.prod(index.array.shape[1:]))) % max(x.array.shape[1], 1)).reshape(index.array.shape)
+    return x.gather(1, index.reshape((size, math.prod(index.array.shape[1:]))) % max(x.array.shape[1], 1)).reshape(
+        index.array.shape
+    )
 
 
 def put_rule(_op, inputs, batched, size, parameters):

@@ -59,6 +59,15 @@ def source(op) -> str:
             *[f"        a{i} = {array(i)}" for i in ids],
             f"        d = a{required[0]}.dtype",
             f"        if (d is float32 or d is float64){same_type}{' and out is None' if takes_out else ''}:",
+        ]
+        if with_edges:  # before computing: what is left to `slow` must not have drawn random numbers already
+            lines += [
+                "            try:",
+                *[f"                e{i} = {edge(i)}" for i in ids],
+                "            except Nowhere:",
+                f"                return {leave}",
+            ]
+        lines += [
             "            try:",
             f"                array = {call}",
             "            except (ValueError, TypeError, IndexError):",
@@ -70,12 +79,6 @@ def source(op) -> str:
             "            result.node = result.version = result.base = None",
         ]
         if with_edges:
-            lines += [
-                "            try:",
-                *[f"                e{i} = {edge(i)}" for i in ids],
-                "            except Nowhere:",
-                f"                return {leave}",
-            ]
             wanted = " or ".join(f"e{i} is not None" for i in with_edges)
             lines += [
                 f"            if ({wanted}) and not (state.grad_off and not modes.grad):",

@@ -158,13 +158,14 @@ def attach(op, results, inputs, arrays, parameters):
         if op.outputs < 0:
             node.extra = {"outputs": len(outputs)}
         saved, sizes = [], []
+        several_formulas = sum(f is not None for f in op.formulas) > 1
         for i, (users, shape_users) in enumerate(op.saves):
             value = inputs[i]
             if shape_users:
                 sizes.append(None if value is None else value.array.shape)
-            if value is None or not users or (
-                op.joint is None and all(edges[j] is None for j in users) and (len(users) == 1 or not nowhere)
-            ):
+            unused = op.joint is None and all(edges[j] is None for j in users)
+            # PyTorch looks at what a formula's gradient leads to where it has a choice: one formula of several.
+            if value is None or not users or (unused and (not nowhere or (several_formulas and len(users) == 1))):
                 saved.append(None)
                 continue
             if not isinstance(value, Tensor) or (value.array.dtype.kind in "biu" and arrays[i].dtype.kind not in "biu"):
@@ -174,7 +175,7 @@ def attach(op, results, inputs, arrays, parameters):
             saved.append(value)
         if op.frees:
             node.saved = (*saved, (tuple(outputs) if several else outputs[0]) if op.saves_output else None)
-            if nowhere and all(x is None for x in node.saved):
+            if nowhere and any(users for users, _ in op.saves) and all(x is None for x in node.saved):
                 node.__class__ = _unsaved_class(type(node))
         if sizes or parameters:
             node.parameters = (*sizes, *parameters)

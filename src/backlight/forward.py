@@ -16,6 +16,7 @@ from . import dtypes
 from .state import modes, set_grad_mode, set_levels
 from .tensor import Tensor
 
+
 class Level:
     """A running `dual_level` or `jvp`: what tangents belong to. Leaving it takes them away from its tensors."""
 
@@ -135,16 +136,27 @@ def propagate(op, outputs, inputs, parameters):
             continue
         with below(level):
             found = _tangents(op, outputs, inputs, parameters, tangents)
+            if not op.view:
+                found = [t.clone() if t is not None and _is_shared(t, tangents) else t for t in found]
         for output, tangent in zip(outputs, found, strict=True):
             if tangent is not None:
                 set_tangent(output, level, tangent)
+
+
+def _is_shared(tangent, others) -> bool:
+    """Whether writing this tangent, which happens when its tensor is written, would write another one."""
+    if type(tangent) is not Tensor:
+        return any(tangent is t for t in others)
+    return any(type(t) is Tensor and np.may_share_memory(tangent.array, t.array) for t in others)
 
 
 def forbid_out(out, result, name) -> None:
     """NotImplementedError for `out=` where a tangent would get lost."""
     for level in forward_levels():
         if tangent_of(out, level) is not None or tangent_of(result, level) is not None:
-            raise NotImplementedError(f"Trying to use forward AD with {name}_out that does not support it because it is an out= function")
+            raise NotImplementedError(
+                f"Trying to use forward AD with {name}_out that does not support it because it is an out= function"
+            )
 
 
 def _tangents(op, outputs, inputs, parameters, tangents):
@@ -208,7 +220,9 @@ def _transposed(op, outputs, inputs, parameters, tangents, conjugated):
     set_grad_mode(True)
     try:
         dummies = [
-            Tensor._from(np.zeros_like(x.array)).requires_grad_() if x.array.dtype.kind in "fcV" and i not in op.nondifferentiable else None
+            Tensor._from(np.zeros_like(x.array)).requires_grad_()
+            if x.array.dtype.kind in "fcV" and i not in op.nondifferentiable
+            else None
             for i, x in enumerate(outputs)
         ]
         gs = [g.conj().resolve_conj() if conjugated and g is not None else g for g in dummies]

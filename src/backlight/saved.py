@@ -55,9 +55,11 @@ class Packed:
             packed.node = node
         result = self.unpack_hook(packed)
         if not isinstance(result, Tensor):
-            raise TypeError(f"Output of saved tensor unpack_hook expected to be a Tensor but got result of type {type(result).__name__}")
+            raise TypeError(
+                f"Output of saved tensor unpack_hook expected to be a Tensor but got result of type {type(result).__name__}"
+            )
         edge = node if self.own else self.edge
-        if result.node is edge and type(result) is Tensor:
+        if result.node is edge and type(result) is Tensor and result.version is None:
             return result
         restored = result.detach() if type(result) is not Tensor else Tensor._from(result.array)
         restored.node = edge
@@ -91,6 +93,8 @@ def packed_class(plain):
     if plain in _classes or plain in _classes.values():
         return _classes.get(plain, plain)
 
+    checks_output = hasattr(plain, "saves_output")
+
     def unpacked(node):
         order = sorted(range(len(node.saved) - 1), key=lambda i: (min(node.op.saves[i][0], default=99), i))
         values = list(node.saved)
@@ -110,6 +114,8 @@ def packed_class(plain):
                 raise freed(node)
             packed = node.saved
             node.saved = unpacked(node)
+            if checks_output:
+                node.output_version = None  # what hooks do between packing and unpacking can't be followed
             try:
                 return step(node, g, edges, True)
             finally:
@@ -129,7 +135,9 @@ class SavedTensor:
 
     def __init__(self, node=None, place=None):
         if node is None:
-            raise RuntimeError("Trying to create a SavedTensor object from Python is forbidden. This feature is only for the engine's own use.")
+            raise RuntimeError(
+                "Trying to create a SavedTensor object from Python is forbidden.\nNodes make them: node._raw_saved_*."
+            )
         self.node, self.place = node, place
 
     def _value(self):
@@ -191,7 +199,10 @@ def saved_value(node, i):
     value = node.saved[i]
     own = i == len(node.op.inputs)
     if isinstance(value, tuple):
-        return tuple(x.unpack(node) if type(x) is Packed else x for x in (saved_output(node, value) if own and type(value[0]) is not Packed else value))
+        return tuple(
+            x.unpack(node) if type(x) is Packed else x
+            for x in (saved_output(node, value) if own and type(value[0]) is not Packed else value)
+        )
     if type(value) is Packed:
         return value.unpack(node)
     return saved_output(node, value) if own and value is not None else value

@@ -109,46 +109,46 @@ def check_writable(tensor, adds_gradient=False) -> None:
 class CopySlices(Node):
     """The node of a root that was written through a view: `fn`'s gradient for the view's part, the rest as it was."""
 
-    __slots__ = ("fn", "geometry", "kinds", "released")
+    __slots__ = ("differentiable", "fn", "geometry", "kinds")
 
     def __init__(self, root, view, fn):
         from .ops.shape import geometry, kinds
 
-        self.fn = fn
+        self.fn, self.differentiable = fn, fn.differentiable
         self.geometry, self.kinds = geometry(root, view), kinds(root, view)
         self.edges = (root.node, *fn.edges[1:])
         self.seq = fn.seq
         self.hooks = None
-        self.released = False
 
     def name(self) -> str:
         return "torch::autograd::CopySlices"
 
-    differentiable = property(lambda self: self.fn.differentiable)
-
     def run(self, g, edges, keep):
         from .ops.shape import part_of, with_part
 
-        return self._run(g, edges, keep, part_of.arrays, with_part.arrays, self.fn.run)
+        return self._run(g, edges, keep, part_of.arrays, with_part.arrays, "run")
 
     def record(self, g, edges, keep):
         from .ops.shape import part_node, part_of, with_part
 
-        if not hasattr(type(self.fn), "saves_output"):
-            return self._run(g, edges, keep, part_of, with_part, self.fn.record)
+        fn = self.fn
+        if fn is None or not hasattr(type(fn), "saves_output"):
+            return self._run(g, edges, keep, part_of, with_part, "record")
         # What fn saved as its output is a part of the root: its gradient goes through this node, not to fn once more.
-        self.fn._extra("output_node", lambda: part_node(self, self.geometry, self.kinds))
+        fn._extra("output_node", lambda: part_node(self, self.geometry, self.kinds))
         try:
-            return self._run(g, edges, keep, part_of, with_part, self.fn.record)
+            return self._run(g, edges, keep, part_of, with_part, "record")
         finally:
-            del self.fn.extra["output_node"]  # it leads back here: a cycle
+            del fn.extra["output_node"]  # it leads back here: a cycle
 
-    def _run(self, g, edges, keep, get, put, run):
-        if self.released:
+    def _run(self, g, edges, keep, get, put, method):
+        fn = self.fn
+        if fn is None:
             raise freed(self)
-        self.released = not keep
         part = get(g, self.geometry, self.kinds)
-        grads = run(part, (edges[0] if edges[0] is not None else self.fn.edges[0], *edges[1:]), keep)
+        grads = getattr(fn, method)(part, (edges[0] if edges[0] is not None else fn.edges[0], *edges[1:]), keep)
+        if not keep:
+            self.fn = None
         inner = grads[0] if grads[0] is not None else part * 0
         return (put(g, inner, self.geometry, self.kinds) if edges[0] is not None else None, *grads[1:])
 

@@ -39,7 +39,9 @@ def exit_dual_level(*, level=None) -> None:
     if level is None:
         level = len(_entered) - 1
     if level != len(_entered) - 1:
-        raise RuntimeError("Trying to exit a forward AD level that was not the last one that was created. This is not supported.")
+        raise RuntimeError(
+            "Trying to exit a forward AD level that was not the last one that was created. This is not supported."
+        )
     if not _entered:
         raise RuntimeError("Dual level must be a positive number.")
     global _current_level

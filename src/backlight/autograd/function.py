@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from .. import dtypes, views
+from ..batching import Batched, explicit, level_of, version_of_values
 from ..engine import AccumulateGrad, Node, Port
 from ..errors import FREED, modified_text
-from ..batching import Batched, explicit, level_of, version_of_values
 from ..hooks import as_tensor
 from ..state import clock, modes, set_levels, state
 from ..tensor import PLAIN, InferenceTensor, Tensor, as_subclass
@@ -34,8 +34,9 @@ class FunctionCtx:
         """Keeps tensors for jvp."""
         for tensor in tensors:
             if tensor is not None and not isinstance(tensor, Tensor):
-                raise TypeError("save_for_forward expects all arguments to be tensors; you should save non-tensors as "
-                                "attributes on ctx.")  # fmt: skip
+                raise AssertionError(
+                    "save_for_forward expects all arguments to be tensors; you should save non-tensors as attributes on ctx."
+                )
         self.saved_for_forward = tensors
 
     def mark_dirty(self, *tensors):
@@ -296,7 +297,9 @@ class Function(FunctionCtx, metaclass=_FunctionType):
     @staticmethod
     def jvp(ctx, *grad_inputs):
         """Returns the tangent of every output of forward, from those of its inputs (None for what isn't a tensor)."""
-        raise NotImplementedError("You must implement the jvp function for custom autograd.Function to use it with forward mode AD.")
+        raise NotImplementedError(
+            "You must implement the jvp function for custom autograd.Function to use it with forward mode AD."
+        )
 
     generate_vmap_rule = False  # whether vmap may run forward and backward on batched tensors
 
@@ -437,7 +440,9 @@ def _push_forward(cls, node, args, results):
             continue
         if node.materialize_grads:
             tangents = [
-                Tensor._from(np.zeros_like(x.array)) if t is None and isinstance(x, Tensor) and x.array.dtype.kind in "fcV" else t
+                Tensor._from(np.zeros_like(x.array))
+                if t is None and isinstance(x, Tensor) and x.array.dtype.kind in "fcV"
+                else t
                 for x, t in zip(args, tangents)
             ]
         given = {id(x): t for x, t in zip(args, tangents)}
@@ -450,15 +455,19 @@ def _push_forward(cls, node, args, results):
             node._in_jvp = False
         found = found if isinstance(found, tuple) else (found,)
         if len(found) != len(results):
-            raise RuntimeError(f"Function's jvp returned an invalid number of forward gradients (expected {len(results)} but got {len(found)})")
+            raise RuntimeError(
+                f"Function's jvp returned an invalid number of forward gradients (expected {len(results)} but got {len(found)})"
+            )
         constant = [results[i] for i, kind in enumerate(node._output_shapes) if kind[0] is not None and not kind[2]]
         for position, (x, t) in enumerate(zip(results, found, strict=True)):
             if t is None:
                 continue
+            if not isinstance(t, Tensor):
+                raise RuntimeError(f"expected Variable or None (got {type(t).__name__}) for grad output {position}.")
             if not isinstance(x, Tensor) or x.array.dtype.kind not in "fcV" or any(x is y for y in constant):
                 raise RuntimeError(
-                    f"Function's jvp returned a Tensor at position {position}, but the corresponding forward output is not a "
-                    "differentiable Tensor. You should return None at that position instead."
+                    f"Function's jvp returned a gradient at position {position}, but  the corresponding forward output is not a "
+                    "differentiable Tensor.You should return None at that position instead."
                 )
             if t.array.shape != x.array.shape:
                 raise RuntimeError(
@@ -477,7 +486,9 @@ def _push_forward(cls, node, args, results):
                         "inplace, then the jvp function must modify the gradient inplace and return it as-is."
                     )
             elif x.base is not None and _shows_an_input(x, args) and (t.base is None or any(t is g for g in tangents)):
-                raise RuntimeError("A custom Function's forward is returning a view (or an input as-is) but the jvp is not returning a view.")
+                raise RuntimeError(
+                    "A custom Function's forward is returning a view (or an input as-is) but the jvp is not returning a view."
+                )
             set_tangent(x, level, t)
 
 
@@ -537,15 +548,21 @@ def transformed(cls, args, kwargs):
     try:
         result = cls.vmap(VmapInfo(level.size, level.randomness), tuple([0 if b else None for b in batched]), *values)
         if not isinstance(result, tuple) or len(result) != 2:
+            found = f"{len(result)} returns" if isinstance(result, tuple) else f"a {type(result)}"
             raise RuntimeError(
                 "Expected the vmap staticmethod to have two returns, an output and out_dims with pytree structure compatible with the "
-                f"output. Got a {type(result)} instead"
+                f"output. Got {found} instead"
             )
         output, out_dims = result
         leaves, spec = tree_flatten(output)
         dims = broadcast_to_and_flatten(out_dims, spec)
         if dims is None:
-            raise RuntimeError(f"The vmap staticmethod of {name} returned out_dims {out_dims} that don't fit its output {spec}")
+            raise RuntimeError(
+                "The autograd.Function's vmap staticmethod returned an incompatible (output, out_dims) tuple. Expected "
+                f"out_dims={out_dims} to be compatible with the structure of `output`. out_dims has structure {tree_flatten(out_dims)[1]} "
+                f"but output has structure {spec}. For more details, please see "
+                "https://pytorch.org/docs/main/notes/extending.func.html"
+            )
         moved = [x if d is None or d == 0 else x.movedim(d, 0) for x, d in zip(leaves, dims)]
     finally:
         set_levels(before)

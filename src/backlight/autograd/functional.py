@@ -121,7 +121,9 @@ def _filled(found, like, strict, create_graph, missing, constant):
                 raise RuntimeError(missing.format(i) + " " + STRICT)
             g = Tensor._from(np.zeros_like(x.array))
         elif strict and create_graph and not g.requires_grad:
-            raise RuntimeError(f"{constant.format(i)} is independent of input {i}. This is not allowed in strict mode when create_graph=True.")
+            raise RuntimeError(
+                f"{constant.format(i)} is independent of input {i}. This is not allowed in strict mode when create_graph=True."
+            )
         result.append(g)
     return result
 
@@ -239,7 +241,7 @@ def jacobian(func, inputs, create_graph=False, strict=False, vectorize=False, st
             for y, blocks in zip(outputs, rows)
         ]
     if not create_graph:
-        detach = lambda each: tuple(map(detach, each)) if isinstance(each, tuple) else each.detach()  # noqa: E731
+        detach = lambda each: tuple(map(detach, each)) if isinstance(each, tuple) else each.detach()
         result = [detach(each) for each in result]
     return _as_given(result, several_outputs)
 
@@ -262,7 +264,9 @@ def _rows(i, y, inputs, create_graph, strict):
         found = _gradients((element,), inputs, None, create_graph)
         for k, (g, x) in enumerate(zip(found, inputs)):
             if g is not None and strict and create_graph and not g.requires_grad:
-                raise RuntimeError(f"{JACOBIAN} is independent of input {k}. This is not allowed in strict mode when create_graph=True.")
+                raise RuntimeError(
+                    f"{JACOBIAN} is independent of input {k}. This is not allowed in strict mode when create_graph=True."
+                )
             if g is None and strict:
                 raise RuntimeError(f"Output {i} of the user-provided function is independent of input {k}. {STRICT}")
             rows[k].append(Tensor._from(np.zeros_like(x.array)) if g is None else g)
@@ -382,7 +386,8 @@ def hvp(func, inputs, v=None, create_graph=False, strict=False):
             inputs,
             strict,
             create_graph,
-            HESSIAN + " is independent of entry {} in the grad_jacobian. This is not allowed in strict mode as it prevents from using the "
+            HESSIAN
+            + " is independent of entry {} in the grad_jacobian. This is not allowed in strict mode as it prevents from using the "
             "double backward trick to replace forward mode AD.",
             HESSIAN,
         )

@@ -179,7 +179,9 @@ class _Check:
             if not x.is_leaf:
                 x.retain_grad()
         if not self.wanted:
-            raise ValueError("gradcheck expects at least one input tensor to require gradient, but none of them have requires_grad=True.")
+            raise ValueError(
+                "gradcheck expects at least one input tensor to require gradient, but none of them have requires_grad=True."
+            )
 
     def run(self, undefined, batched, batched_forward, forward, backward):
         func_out = _tuple(self.func(*self.inputs))
@@ -236,9 +238,13 @@ class _Check:
         for a, b in zip(high, low):
             if a is not None and b is not None:
                 if a.shape != b.shape:
-                    raise AssertionError(f"Expected `func` to return outputs with the same shape when inputs are perturbed on index ?, but got: {a.shape} and {b.shape}.")
+                    raise AssertionError(
+                        f"Expected `func` to return outputs with the same shape when inputs are perturbed on index ?, but got: {a.shape} and {b.shape}."
+                    )
                 if a.dtype != b.dtype:
-                    raise AssertionError(f"Expected `func` to return outputs with the same dtype when inputs are perturbed on index ?, but got: {a.dtype} and {b.dtype}.")
+                    raise AssertionError(
+                        f"Expected `func` to return outputs with the same dtype when inputs are perturbed on index ?, but got: {a.dtype} and {b.dtype}."
+                    )
         return [None if a is None else (a - b) / (2 * self.eps) for a, b in zip(high, low)]
 
     def _numerical(self, x, units):
@@ -249,7 +255,9 @@ class _Check:
             for place in np.ndindex(*x.array.shape):
                 rows.append(self._difference(x, _one_hot(x.array, place) * unit))
             if rows:
-                result.append([None if column[0] is None else np.stack([c.reshape(-1) for c in column]) for column in zip(*rows)])
+                result.append(
+                    [None if column[0] is None else np.stack([c.reshape(-1) for c in column]) for column in zip(*rows)]
+                )
             else:
                 result.append([None if y is None else np.zeros((0, y.size), y.dtype) for y in self._values()])
         return result
@@ -303,7 +311,8 @@ class _Check:
             for i, found in enumerate(self._gradients(y, Tensor._from(g))):
                 columns[i].append(found.reshape(-1))
         return [
-            np.stack(column, 1) if column else np.zeros((x.array.size, 0), x.array.dtype) for column, x in zip(columns, self.wanted)
+            np.stack(column, 1) if column else np.zeros((x.array.size, 0), x.array.dtype)
+            for column, x in zip(columns, self.wanted)
         ]
 
     def _gradients(self, y, g):
@@ -347,7 +356,9 @@ class _Check:
         directions, vector = self._directions()
         outputs = self._outputs(part)
         cotangents = [vector(y.array) for _, y in outputs]
-        numerical = [[self._difference(x, u * unit) for u, unit in zip(us, _units(x))] for x, us in zip(self.wanted, directions)]
+        numerical = [
+            [self._difference(x, u * unit) for u, unit in zip(us, _units(x))] for x, us in zip(self.wanted, directions)
+        ]
         for position, ((number, y), v) in enumerate(zip(outputs, cotangents)):
             g = Tensor._from(v.astype(y.array.dtype))
             first, second = self._gradients(y, g), self._gradients(y, g)
@@ -490,7 +501,9 @@ class _Check:
             for (p, a), (_, b) in zip(full, sparse):
                 a, b = (np.zeros_like(p.array) if v is None else v.array for v in (a, b))
                 if not np.allclose(a, b, self.rtol, self.atol):
-                    raise GradcheckError(f"Expected tangents to be the same whether the other inputs' tangents are zero or None (input {k})")
+                    raise GradcheckError(
+                        f"Expected tangents to be the same whether the other inputs' tangents are zero or None (input {k})"
+                    )
 
     def _check_batched_forward(self):
         from ..batching import Batched, VmapLevel, explicit
@@ -510,7 +523,9 @@ class _Check:
                 want = [each[k][1] for each in loop]
                 want = np.stack([np.zeros_like(loop[0][k][0].array) if t is None else t.array for t in want])
                 if not np.allclose(np.zeros_like(want) if have is None else have, want):
-                    raise GradcheckError(f"gradcheck or gradgradcheck failed while testing batched gradient computation.\n\n{_BATCHED}")
+                    raise GradcheckError(
+                        f"gradcheck or gradgradcheck failed while testing batched gradient computation.\n\n{_BATCHED}"
+                    )
 
 
 def _warn_of_undefined() -> None:

@@ -5,17 +5,17 @@ from __future__ import annotations
 import threading
 from collections import namedtuple
 
-from .. import views
-from .. import engine
+from .. import engine, views
 from ..engine import node_and_number
-from ..tensor import Tensor
 from ..state import modes, set_saved_hooks
+from ..tensor import Tensor
 from .hooks import RemovableHandle
 
 __all__ = [
     "GradientEdge", "Node", "allow_mutation_on_saved_tensors", "disable_saved_tensors_hooks", "get_gradient_edge", "increment_version",
     "register_multi_grad_hook", "save_on_cpu", "saved_tensors_hooks",
 ]  # fmt: skip
+
 
 class _NodeType(type):
     def __instancecheck__(cls, instance):
@@ -81,6 +81,8 @@ def register_multi_grad_hook(tensors, fn, *, mode="all"):
 
     tensors = tuple(tensors)
     nodes = [views.current_node(t) for t in tensors]
+    if None in nodes:
+        raise AssertionError("Expected gradient function to be set")
     lock = threading.Lock()
     seen: dict = {}  # sweep -> (gradients so far, positions that are still to come)
 

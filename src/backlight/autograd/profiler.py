@@ -30,6 +30,8 @@ from .profiler_util import EventList, FunctionEvent
 
 __all__ = ["emit_itt", "emit_nvtx", "kineto_available", "profile", "record_function"]
 
+_VARIADIC = 4  # the flag of code that takes *args
+
 _active: list = []  # the profile that runs
 
 
@@ -80,7 +82,7 @@ class profile:
 
     def __enter__(self):
         if not self.enabled:
-            return self
+            return None
         if self.entered:
             raise RuntimeError("Profiler context manager is not reentrant")
         if _active:
@@ -155,7 +157,11 @@ class profile:
             if code.co_name in ("run", "record"):
                 return self._step(frame)
             name = _operation_name(frame.f_globals["op"])
-        elif name is None and code.co_name in ("run", "record") and isinstance(frame.f_locals.get("node", frame.f_locals.get("self")), Node):
+        elif (
+            name is None
+            and code.co_name in ("run", "record")
+            and isinstance(frame.f_locals.get("node", frame.f_locals.get("self")), Node)
+        ):
             return self._step(frame)
         elif code.co_name == "_call_stub" and "__op__" in frame.f_globals:
             name = _operation_name(frame.f_globals["__op__"])
@@ -164,7 +170,8 @@ class profile:
         stack = self._stack()
         if stack and stack[-1].name == name:  # the primitive within its public function
             return None
-        values = [frame.f_locals.get(n) for n in code.co_varnames[: code.co_argcount]]
+        names = [n for n in code.co_varnames[: code.co_argcount + bool(code.co_flags & _VARIADIC)] if n != "out"]
+        values = [frame.f_locals.get(n) for n in names]
         return [self.begin(name, [list(x.shape) if isinstance(x, Tensor) else [] for x in tree_leaves(values)])]
 
     def _step(self, frame):
@@ -181,9 +188,7 @@ class profile:
     # What came out
 
     def _finished(self) -> EventList:
-        if self.function_events is None:
-            raise RuntimeError("Profiler didn't finish running")
-        return self.function_events
+        return EventList() if self.function_events is None else self.function_events
 
     def __repr__(self) -> str:
         return repr(self.function_events) if self.function_events is not None else "<unfinished torch.autograd.profile>"
@@ -195,7 +200,13 @@ class profile:
               header=None, top_level_events_only=False):  # fmt: skip
         """The events as text; see `EventList.table`."""
         return self._finished().table(
-            sort_by, row_limit, max_src_column_width, max_name_column_width, max_shapes_column_width, header, top_level_events_only
+            sort_by,
+            row_limit,
+            max_src_column_width,
+            max_name_column_width,
+            max_shapes_column_width,
+            header,
+            top_level_events_only,
         )
 
     def key_averages(self, group_by_input_shape=False, group_by_stack_n=0):
@@ -238,7 +249,9 @@ class emit_nvtx:
     def __init__(self, enabled=True, record_shapes=False):
         del record_shapes
         if enabled:
-            raise RuntimeError(f"{type(self).__name__} annotates the traces of tools that aren't for the CPU; use profile() instead")
+            raise RuntimeError(
+                f"{type(self).__name__} annotates the traces of tools that aren't for the CPU; use profile() instead"
+            )
 
     def __enter__(self):
         return self

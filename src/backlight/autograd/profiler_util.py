@@ -213,7 +213,11 @@ class EventList(list):
             ]
             cells += [event.node_id] * has_nodes + [_shortened(str(event.input_shapes), widths[-1])] * has_shapes
             rows.append("".join(f"{c:>{w}}  " for c, w in zip(cells, widths)))
-        head = ["=" * len(line), header, *(["This report only display top-level ops statistics"] * top_level_events_only)] if header else []
+        head = (
+            ["=" * len(line), header, *(["This report only display top-level ops statistics"] * top_level_events_only)]
+            if header
+            else []
+        )
         return "\n".join([*head, line, rows[0], line, *rows[1:], line, f"Self CPU time total: {_format_time(total)}", ""])
 
     def export_chrome_trace(self, path) -> None:

@@ -32,7 +32,7 @@ def functional_call(module, parameter_and_buffer_dicts, args=None, kwargs=None, 
         raise ValueError(
             f"Expected parameter_and_buffer_dicts to be a dict, or a list/tuple of dicts, but got {type(parameter_and_buffer_dicts)}"
         )
-    for name, value in values.items():
+    for value in values.values():
         if value is not None and not isinstance(value, Tensor):
             raise TypeError(f"{value} is not an instance of torch.Tensor")
     args = () if args is None else args if isinstance(args, tuple) else (args,)
@@ -97,7 +97,11 @@ def _check_names(module, values, places, tied, strict) -> None:
     given = set(values).union(*[tied.get(name, ()) for name in values])
     unknown, missing = sorted(set(values) - places.keys()), sorted(places.keys() - given)
     if strict and (unknown or missing):
-        lines = [f"{what} key(s): {', '.join(map(repr, names))}." for what, names in (("Unexpected", unknown), ("Missing", missing)) if names]
+        lines = [
+            f"{what} key(s): {', '.join(map(repr, names))}."
+            for what, names in (("Unexpected", unknown), ("Missing", missing))
+            if names
+        ]
         raise RuntimeError(f"Error(s) in reparametrizing for {type(module).__name__}:\n\t" + "\n\t".join(lines))
 
 
@@ -117,7 +121,9 @@ def stack_module_state(models):
         raise RuntimeError("stack_module_state: Expected all models to have the same training/eval mode.")
     if not all(type(m) is type(models[0]) for m in models):
         raise RuntimeError("stack_module_state: Expected all models to be of the same class.")
-    params = {name: _stacked(name, [dict(m.named_parameters())[name] for m in models]) for name, _ in models[0].named_parameters()}
+    params = {
+        name: _stacked(name, [dict(m.named_parameters())[name] for m in models]) for name, _ in models[0].named_parameters()
+    }
     buffers = {name: _stacked(name, [dict(m.named_buffers())[name] for m in models]) for name, _ in models[0].named_buffers()}
     return params, buffers
 

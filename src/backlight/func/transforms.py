@@ -27,7 +27,7 @@ class Entry(Node):
 
     __slots__ = ("running",)
 
-    def run(self, g, edges, keep):
+    def run(self, g, edges, keep):  # noqa: ARG002
         return (g,)
 
     record = run
@@ -101,12 +101,12 @@ def cut(x):
     return result
 
 
-def _alive(node) -> bool:
-    """Whether a graph leads to a leaf, or to the input of a transform that is still running."""
+def _alive(node, entries=()) -> bool:
+    """Whether a graph leads to a leaf, or to the input of a transform that is still running (apart from these entries)."""
     seen, stack = {node}, [node]
     while stack:
         node = stack.pop()
-        if type(node) is AccumulateGrad or (type(node) is Entry and node.running):
+        if type(node) is AccumulateGrad or (type(node) is Entry and node.running and node not in entries):
             return True
         for parent in node.edges:
             if parent is not None and parent not in seen:
@@ -206,7 +206,10 @@ def _pull_back(outputs, entries, cotangents):
     if not connected:
         return [Tensor._from(np.zeros_like(x.array)) for x in entries]
     ys, gs = zip(*connected)
-    found = autograd_grad(ys, entries, gs, retain_graph=True, create_graph=True, allow_unused=True)
+    own = [x.node for x in entries]
+    nodes = [node for x in (*ys, *gs) if (node := current_node(x)) is not None]
+    differentiated_again = any(level.kind == "forward" for level in modes.levels) or any(_alive(node, own) for node in nodes)
+    found = autograd_grad(ys, entries, gs, retain_graph=True, create_graph=differentiated_again, allow_unused=True)
     return [_zeros_like(x) if g is None else g for x, g in zip(entries, found)]
 
 
@@ -256,7 +259,9 @@ def vjp(func, *primals, has_aux=False):
         outputs, output_spec = tree_flatten(output)
         for x in outputs:
             if not isinstance(x, Tensor):
-                raise RuntimeError(f"vjp(f, *primals): expected f(*primals) to return only tensors, got unsupported type {type(x)}")
+                raise RuntimeError(
+                    f"vjp(f, *primals): expected f(*primals) to return only tensors, got unsupported type {type(x)}"
+                )
         wholes = [recording.explicit(x) for x in outputs]
 
     def vjp_fn(*cotangents, retain_graph=True, create_graph=None):
@@ -305,7 +310,9 @@ def jvp(func, primals, tangents, *, strict=False, has_aux=False):
     (tensor(0.), tensor(2.))
     """
     if not isinstance(primals, tuple):
-        raise RuntimeError("jvp(f, primals, tangents): Expected primals to be a tuple. E.g. it should be valid to call f(*primals).")
+        raise RuntimeError(
+            "jvp(f, primals, tangents): Expected primals to be a tuple. E.g. it should be valid to call f(*primals)."
+        )
     flat, spec = tree_flatten(primals)
     flat_tangents, tangent_spec = tree_flatten(tangents)
     if spec != tangent_spec:
@@ -353,14 +360,18 @@ def _unpacked(output, level, levels, strict, has_aux):
     aux = None
     if has_aux:
         if not (isinstance(output, tuple) and len(output) == 2):
-            raise RuntimeError("jvp(f, primals, tangents): output of function f should be a tuple: (output, aux) if has_aux is True")
+            raise RuntimeError(
+                "jvp(f, primals, tangents): output of function f should be a tuple: (output, aux) if has_aux is True"
+            )
         output, aux = output
         aux = tree_map(lambda x: _hidden(_plain(_shown(x, levels), level), levels) if isinstance(x, Tensor) else x, aux)
     outputs, spec = tree_flatten(output)
     primals, tangents = [], []
     for y in outputs:
         if not isinstance(y, Tensor):
-            raise RuntimeError(f"jvp(f, primals, tangents): expected f(*primals) to return only tensors, got unsupported type {type(y)}")
+            raise RuntimeError(
+                f"jvp(f, primals, tangents): expected f(*primals) to return only tensors, got unsupported type {type(y)}"
+            )
         whole = _shown(y, levels)
         tangent = _tangent_within(whole, level)
         if tangent is None:
@@ -417,9 +428,7 @@ def linearize(func, *primals):
     def jvp_fn(*tangents):
         given, given_spec = tree_flatten(tangents)
         if given_spec != tangent_spec:
-            raise RuntimeError(
-                f"Expected the tangents {given_spec} to have the same argspec as the primals {tangent_spec}"
-            )
+            raise RuntimeError(f"Expected the tangents {given_spec} to have the same argspec as the primals {tangent_spec}")
         for i, (x, t) in enumerate(zip(expected, given)):
             for what in ("shape", "dtype"):
                 if getattr(x, what) != getattr(t, what):

@@ -131,7 +131,9 @@ def _outputs(output, level, out_dims, func):
             out.append(x)
         elif d is None:
             if type(x) is Batched and x.level is level:
-                raise ValueError(f"vmap({_name(func)}, ...): `{_name(func)}` can not return a BatchedTensor when out_dim is None")
+                raise ValueError(
+                    f"vmap({_name(func)}, ...): `{_name(func)}` can not return a BatchedTensor when out_dim is None"
+                )
             out.append(x)
         else:
             whole = explicit(x, level)

@@ -6,7 +6,7 @@ import warnings
 
 import numpy as np
 
-from .. import dtypes
+from .. import batching, dtypes
 from ..op import public
 from ..tensor import Tensor
 from .arrange import pad
@@ -170,7 +170,7 @@ def istft(input, n_fft, hop_length=None, win_length=None, window=None, center=Tr
     end = start + length if length is not None else whole - n_fft // 2 if center else whole
     inside = max(min(end, whole) - start, 0)
     signal, envelope = narrow(signal, 1, start, inside), narrow(envelope, 1, start, inside)
-    least = np.abs(envelope.array).min() if envelope.array.size else np.inf
+    least = np.abs(batching.all_values(envelope)).min(initial=np.inf)
     if not least > 1e-11:
         fail("window overlap add min: 1\n[ CPUBoolType{} ]", " ")
     signal = signal / envelope

@@ -78,10 +78,17 @@ class set_checkpoint_debug_enabled(_Setting):
         super().__init__(enabled)
 
 
+_ADVICE = (
+    "use_reentrant=False is recommended, but if you need to preserve the current default behavior, you can pass use_reentrant=True. Refer to "
+    "docs for more details on the differences between the two variants."
+)
 _NOT_EXPLICIT = (
     "torch.utils.checkpoint: the use_reentrant parameter should be passed explicitly. Starting in PyTorch 2.9, calling checkpoint without "
-    "use_reentrant will raise an exception. use_reentrant=False is recommended, but if you need to preserve the current default behavior, "
-    "you can pass use_reentrant=True. Refer to docs for more details on the differences between the two variants."
+    f"use_reentrant will raise an exception. {_ADVICE}"
+)
+_NOT_EXPLICIT_SEQUENTIAL = (
+    "torch.utils.checkpoint.checkpoint_sequential: the use_reentrant parameter should be passed explicitly. In version 2.9 we will raise an "
+    f"exception if use_reentrant is not passed. {_ADVICE}"
 )
 
 
@@ -106,9 +113,7 @@ def checkpoint(function, *args, use_reentrant=None, context_fn=noop_context_fn, 
             raise ValueError("Passing `context_fn` or `debug` is only supported when use_reentrant=False.")
         return CheckpointFunction.apply(function, preserve, *args)
     if determinism_check not in _CHECKS:
-        raise ValueError(
-            f"determinism_check should be one of {list(_CHECKS)}, but got {determinism_check}"
-        )
+        raise ValueError(f"determinism_check should be one of {list(_CHECKS)}, but got {determinism_check}")
     if not modes.grad:
         return function(*args, **kwargs)
     first, second = context_fn()
@@ -151,7 +156,7 @@ class _SaveInputs(Function):
         return dummy.clone()
 
     @staticmethod
-    def backward(ctx, *_grads):
+    def backward(ctx, *_grads):  # noqa: ARG004
         raise AssertionError("Did not expect to backward on this graph")
 
 
@@ -227,7 +232,9 @@ class _Frame:
             if i >= len(self.holders):
                 if not self.completed:  # the function itself runs a backward pass, in which this is called, and will go on
                     return tensor.detach()
-                raise self.error("trying to save more tensors during recomputation than during the original forward pass.", lines)
+                raise self.error(
+                    "trying to save more tensors during recomputation than during the original forward pass.", lines
+                )
             holder = self.holders[i]()
             if holder is not None:
                 if (found := self.metadata_of(tensor)) != self.metadata[i]:
@@ -241,7 +248,7 @@ class _Frame:
 
         args, kwargs = self.inputs()
         with (
-            _rng(self.state), enable_grad(), self.context, saved_tensors_hooks(pack, lambda tensor: tensor), contextlib.suppress(_Stop)
+            contextlib.suppress(_Stop), _rng(self.state), enable_grad(), self.context, saved_tensors_hooks(pack, lambda tensor: tensor)
         ):  # fmt: skip
             self.function(*args, **kwargs)
         if self.completed and saved[0] != len(self.holders):
@@ -251,9 +258,12 @@ class _Frame:
                 lines,
             )
         if mismatches:
-            details = "\n".join(f"tensor at position {i}:\nsaved metadata: {a}\nrecomputed metadata: {b}" for i, a, b in mismatches)
+            details = "\n".join(
+                f"tensor at position {i}:\nsaved metadata: {a}\nrecomputed metadata: {b}" for i, a, b in mismatches
+            )
             raise self.error(
-                f"Recomputed values for the following tensors have different metadata than during the forward pass.\n{details}", lines
+                f"Recomputed values for the following tensors have different metadata than during the forward pass.\n{details}",
+                lines,
             )
 
     def error(self, text, lines):
@@ -359,7 +369,7 @@ def checkpoint_sequential(functions, segments, input, use_reentrant=None, **kwar
     torch.Size([2])
     """
     if use_reentrant is None:
-        warnings.warn(_NOT_EXPLICIT.replace("calling checkpoint ", "calling checkpoint_sequential "), stacklevel=2)
+        warnings.warn(_NOT_EXPLICIT_SEQUENTIAL, stacklevel=2)
         use_reentrant = True
     preserve = kwargs.pop("preserve_rng_state", True)
     if kwargs:
