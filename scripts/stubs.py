@@ -109,7 +109,7 @@ def signature(function, method=False) -> str:
                 keyword_only = True
             name = "self" if method and i == 0 else p.name
             words.append(name if p.default is p.empty else parameter(name, p.default))
-    if getattr(function, "takes_out", False):
+    if getattr(function, "takes_out", False) and "out=None" not in words:
         words += ["out=None"] if keyword_only else ["*", "out=None"]
     if method and (not words or words[0] in ("*args", "*sizes", "*dims", "*shape")):
         words.insert(0, "self")
@@ -156,7 +156,7 @@ def tensor_stub() -> str:
         + f"class Tensor:\n    def __new__(cls, *data, device=None, dtype=None, requires_grad=False) -> Tensor: ...\n{body}\n\n"
         + "class Parameter(Tensor):\n    def __new__(cls, data=None, requires_grad=True) -> Parameter: ...\n\n"
         + "\n".join(rest)
-        + "\n\nPLAIN: frozenset[type]\n"
+        + "\n\nclass InferenceTensor(Tensor): ...\n\nPLAIN: frozenset[type]\n"
     )
 
 
@@ -210,7 +210,7 @@ def stubs() -> dict[Path, str]:
     return {
         SOURCE / "tensor.pyi": tensor_stub(),
         SOURCE / "__init__.pyi": package,
-        **{SOURCE / f"{name.replace('.', '/')}.pyi": module_stub(name) for name in ("nn.functional", "linalg", "special")},
+        **{SOURCE / f"{name.replace('.', '/')}.pyi": module_stub(name) for name in ("nn.functional", "linalg", "special", "fft", "signal.windows")},
     }
 
 

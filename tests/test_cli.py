@@ -105,8 +105,8 @@ def test_own_excepthook_is_called(run):
 @pytest.mark.parametrize(
     ("text", "name"),
     [
-        ("import torch.fft", "torch.fft"),
-        ("import torch; torch.fft.fft", "torch.fft"),
+        ("import torch.jit", "torch.jit"),
+        ("import torch; torch.jit.script", "torch.jit"),
         ("from torch.nn import Nosuch", "torch.nn.Nosuch"),
         ("import torch; torch.ones(1).nosuch()", "torch.Tensor.nosuch"),
     ],

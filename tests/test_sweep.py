@@ -17,7 +17,7 @@ def pytest_generate_tests(metafunc):
         whole = metafunc.config.getoption("--whole")
         cases = []
         for i, name in enumerate(op_sweep.NAMES):
-            types = op_sweep.types_of(name)
+            types = op_sweep.types_of(name, op_sweep.TYPES + (op_sweep.HALVES if whole else ()))
             others = [t for t in types if t != "float64"]
             picked = types if whole else [t for t in types if t == "float64"] + others[i % max(1, len(others)) :][:1]
             cases += [(name, t) for t in picked]
@@ -60,7 +60,9 @@ def test_errors(name):
 def test_known_names_what_exists():
     for name, kind, kind_of_number in op_sweep.KNOWN:
         assert kind in op_sweep.KINDS
-        assert kind_of_number in (op_sweep.types_of(name) if kind != op_sweep.ERRORS else ("",))
+        assert kind_of_number in (
+            op_sweep.types_of(name, op_sweep.TYPES + op_sweep.HALVES) if kind != op_sweep.ERRORS else ("",)
+        )
 
 
 def test_every_operation_has_a_tier():

@@ -122,8 +122,18 @@ def _regular_strides(array, strides):
     return strides
 
 
-for _name, _getter in (("shape", shape), ("ndim", dim), ("dtype", dtype), ("volatile", volatile)):
-    setattr(Tensor, _name, property(_getter))
+def _keep_grad_fn(_self):
+    raise RuntimeError("Deletion of _grad_fn not allowed. Detach tensor instead!")
+
+
+for _name, _property in (
+    ("shape", property(shape)),
+    ("ndim", property(dim)),
+    ("dtype", property(dtype)),
+    ("volatile", property(volatile)),
+    ("_grad_fn", property(lambda self: self.grad_fn, fdel=_keep_grad_fn)),
+):
+    setattr(Tensor, _name, _property)
 Tensor.ndimension, Tensor.nelement = dim, numel
 for _function in (
     size,

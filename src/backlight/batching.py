@@ -17,6 +17,7 @@ from __future__ import annotations
 import functools
 import math
 import warnings
+from typing import Any
 
 from numpy import broadcast_shapes
 
@@ -172,7 +173,7 @@ def version_of_values(tensor):
 
 def level_of(tensors):
     """The innermost vmap among the tensors' own."""
-    found = [x.level for x in tensors if type(x) is Batched]
+    found: list[Any] = [x.level for x in tensors if type(x) is Batched]
     return max(found, key=lambda level: level.number) if found else None
 
 

@@ -7,7 +7,6 @@ saved, whether shapes can broadcast, whether inputs are optional) is what makes 
 from __future__ import annotations
 
 
-
 def source(op) -> str:
     """The Python text of an operation: the call, and the node's `run` (arrays) and `record` (tensors)."""
     formulas = op.formulas if op.joint is None else (op.joint,) * len(op.inputs)

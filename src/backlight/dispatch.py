@@ -216,8 +216,8 @@ def _unsaved_class(plain):
     if plain not in _unsaved:
         members = {
             "__slots__": (),
-            "run": lambda node, g, edges, keep: plain.run(node, g, edges, True),
-            "record": lambda node, g, edges, keep: plain.record(node, g, edges, True),
+            "run": lambda node, g, edges, _keep: plain.run(node, g, edges, True),
+            "record": lambda node, g, edges, _keep: plain.record(node, g, edges, True),
         }
         _unsaved[plain] = type(plain.__name__, (plain,), members)
     return _unsaved[plain]

@@ -44,7 +44,7 @@ def ambiguous(view, node, what) -> RuntimeError:
             + (f" of a view which was created in {mode} mode" if mode else "")
             + " and"
         )
-    where = {"no_grad": " with grad mode enabled", "inference": " in normal mode"}.get(mode, "") if node is None or view.made in ("no_grad", "inference") else ""
+    where = {"no_grad": " with grad mode enabled", "inference": " in normal mode"}.get(mode or "", "")
     return RuntimeError(f"{start} {what}{where}. {_WHY[view.made]}")
 
 

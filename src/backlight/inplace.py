@@ -157,7 +157,7 @@ def inplace(function, tensor, args=(), kwargs=None, reads=True, fills=False):
 
     args: what else `function` takes after the tensor; with reads=False only named here, because it must not overlap.
     fills: whether all elements become the same, so that an expanded tensor may be written."""
-    views.check_writable(tensor, any([isinstance(x, Tensor) and x.requires_grad for x in args]))
+    views.check_writable(tensor, any(isinstance(x, Tensor) and x.requires_grad for x in args))
     if not fills:
         check_overlap(tensor.array)
     elif not tensor.array.flags.writeable:

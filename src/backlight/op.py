@@ -32,7 +32,7 @@ from .tensor import PLAIN, Tensor
 
 __all__ = ["attach", "binary", "check_broadcast", "face", "inplace", "op", "operator", "public", "twin", "unary", "write_out"]
 
-REGISTRY: dict[str, object] = {}  # every public function by its name, "nn.functional.relu" included
+REGISTRY: dict = {}  # every public function by its name, "nn.functional.relu" included
 OPS: dict[str, Op] = {}  # every differentiable primitive
 OPS_PACKAGE = __name__.rpartition(".")[0] + ".ops"
 

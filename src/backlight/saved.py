@@ -175,6 +175,7 @@ class SavedTensor:
         if hasattr(node, "_pack_saved"):  # a custom Function
             node._pack_saved(self.place, pack_hook, unpack_hook)
             return
+        assert self.place is not None
         saved = list(node.saved)
         own = self.place == len(node.op.inputs)
         if own:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import threading
+from collections.abc import Callable
 
 # One clock orders everything: a node's sequence number and the time of an in-place write are its ticks,
 # so "was this saved tensor written after it was saved?" is one comparison (see views.py).
@@ -27,13 +28,13 @@ state.recorder = None  # the one slot for an observer; see set_recorder
 class _ThreadModes(threading.local):
     grad = True
     inference = False
-    saved_hooks = ()  # (pack, unpack) pairs, the innermost last
-    before_write = None  # called with a tensor about to be written in place
-    hooks_disabled = None  # why saved_tensors_hooks are forbidden, or None
+    saved_hooks: tuple = ()  # (pack, unpack) pairs, the innermost last
+    before_write: Callable | None = None  # called with a tensor about to be written in place
+    hooks_disabled: str | None = None  # why saved_tensors_hooks are forbidden, or None
     forward_grad = True  # whether tangents are propagated
     multithreading = True  # what set_multithreading_enabled said
     recordings = 0  # the func.grad and func.vjp that run
-    levels = ()  # the function transforms (forward mode, vmap) that run, outermost first
+    levels: tuple = ()  # the function transforms (forward mode, vmap) that run, outermost first
 
 
 modes = _ThreadModes()

@@ -110,12 +110,6 @@ class Tensor:
             return None
         return node.parent if type(node) is Port else node
 
-    _grad_fn = property(lambda self: self.grad_fn)
-
-    @_grad_fn.deleter
-    def _grad_fn(self):
-        raise RuntimeError("Deletion of _grad_fn not allowed. Detach tensor instead!")
-
     @property
     def output_nr(self) -> int:
         return self.node.number if type(self.node) is Port else 0

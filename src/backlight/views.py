@@ -45,7 +45,7 @@ def current_node(tensor):
     view = tensor.base
     if view is None or view.count == view.root.version.count:
         return tensor.node
-    if view.root.node is not None or tensor.node is not None:
+    if view.root.node is not None or (tensor.node is not None and type(tensor.node) is not AccumulateGrad):
         if view.made and not modes.inference:
             raise ambiguous(view, tensor.node, "its base or another view of its base has been modified inplace")
         view.count = view.root.version.count

@@ -37,7 +37,7 @@ def __getattr__(name):
     if name == "grad_mode":
         return importlib.import_module(f"{__name__}.modes")
     if name == "torch":
-        return importlib.import_module(__package__.rpartition(".")[0])
+        return importlib.import_module(__name__.rpartition(".")[0])
     if name == "SavedTensor":
         from ..saved import SavedTensor
 

@@ -148,11 +148,12 @@ class _FunctionNode(Node, FunctionCtx):
     def _pack_saved(self, i, pack_hook, unpack_hook):
         from ..saved import Packed
 
-        kind, value, version, count = self._saved[i]
+        saved = self.__dict__["_saved"]
+        kind, value, version, count = saved[i]
         if kind == "none":
             return
         tensor = self._unpack(kind, value, version, count)
-        self._saved[i] = ("packed", Packed(tensor, pack_hook, unpack_hook, kind == "output"), None, self._output_number(value))
+        saved[i] = ("packed", Packed(tensor, pack_hook, unpack_hook, kind == "output"), None, self._output_number(value))
 
     def _output_number(self, value):
         return self._output_numbers.get(id(value), 0)

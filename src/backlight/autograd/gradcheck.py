@@ -12,6 +12,7 @@ True
 from __future__ import annotations
 
 import warnings
+from typing import Any
 
 import numpy as np
 
@@ -478,7 +479,7 @@ class _Check:
                 a, n = (each[number][0] if self.fast else each[number] for each in (analytical, numerical))
                 self._assert_close(a, n, prefix, i, position, "computed with forward mode ", slow)
 
-    def _along(self, x, directions):
+    def _along(self, x, directions) -> tuple[list[Any], list[Any]]:
         """Derivatives along directions in x, by forward mode and by differences: for each output (directions, elements)."""
         rows_a, rows_n = [], []
         for direction in directions:
@@ -486,7 +487,8 @@ class _Check:
             found = self._dual_outputs({**zeros, id(x): Tensor._from(direction.astype(x.array.dtype))})
             rows_a.append([(np.zeros_like(p.array) if t is None else t.array).reshape(-1) for p, t in found])
             rows_n.append([None if d is None else d.reshape(-1) for d in self._difference(x, direction)])
-        return [[None if c[0] is None else np.stack(c) for c in zip(*rows)] for rows in (rows_a, rows_n)]
+        analytical, numerical = ([None if c[0] is None else np.stack(c) for c in zip(*rows)] for rows in (rows_a, rows_n))
+        return analytical, numerical
 
     def _check_undefined_forward(self):
         """Tangents that are zero and tangents that are None must give the same."""

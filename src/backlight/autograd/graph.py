@@ -89,6 +89,7 @@ def register_multi_grad_hook(tensors, fn, *, mode="all"):
     def hook_of(position):
         def hook(grad):
             running = current_sweep()
+            assert running is not None  # hooks run in sweeps
             sweep = running.number
             with lock:
                 if sweep not in seen:

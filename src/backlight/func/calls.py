@@ -135,5 +135,5 @@ def _stacked(name, tensors):
     if any(wanted) and not all(wanted):
         raise RuntimeError(f"Expected {name} from each model to have the same .requires_grad")
     if all(wanted) and all(x.is_leaf for x in tensors):
-        return stack([x.detach() for x in tensors]).requires_grad_()
+        return stack([x.detach() for x in tensors]).requires_grad_()  # pyright: ignore[reportAttributeAccessIssue]
     return stack(tensors)

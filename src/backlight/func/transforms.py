@@ -9,6 +9,7 @@ samples is the batch of their gradients. What a transform returns is taken out o
 from __future__ import annotations
 
 import functools
+from typing import Any
 
 import numpy as np
 
@@ -236,7 +237,7 @@ def grad(func, argnums=0, has_aux=False):
     return wrapper
 
 
-def vjp(func, *primals, has_aux=False):
+def vjp(func, *primals, has_aux=False) -> Any:
     """(func(*primals), vjp_fn): vjp_fn maps cotangents of the output to those of the primals, as often as one likes.
 
     Primals and output are tensors or containers of them. With has_aux, func returns (output, aux) and the result is
@@ -560,7 +561,7 @@ def forward_jacobian(func, argnums, has_aux=False, randomness="error", real=Fals
             for x, t in zip(inputs, basis):
                 whole = _shown(x, levels)
                 duals.append(_hidden(dual(whole, Batched(t, directions).expand(whole.shape), level), levels))
-            found = _unpacked(func(*replaced(tree_unflatten(duals, input_spec)), **kwargs), level, levels, False, has_aux)
+            found: Any = _unpacked(func(*replaced(tree_unflatten(duals, input_spec)), **kwargs), level, levels, False, has_aux)
             blocks = [explicit(t, directions) for t in tree_flatten(found[1])[0]]
         if real:
             _check_real(found[0], "jacfwd", "outputs")

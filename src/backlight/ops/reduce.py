@@ -638,7 +638,9 @@ def log_softmax_gradient(g, out, dim):
     return g - exp(out) * sum(g, dim, True)
 
 
-_softmax_of_number = op("softmax_of_number", np.ones_like, lambda g, _input, _out: g * 0, node="SoftmaxBackward0", batch="elementwise")
+_softmax_of_number = op(
+    "softmax_of_number", np.ones_like, lambda g, _input, _out: g * 0, node="SoftmaxBackward0", batch="elementwise"
+)
 _log_softmax_of_number = op("log_softmax_of_number", np.zeros_like, lambda g, _input, _out: g * 0,
                             node="LogSoftmaxBackward0", batch="elementwise")  # fmt: skip
 

@@ -11,7 +11,7 @@ from ..op import binary, face, inplace, op, public, twin, unary, write_out
 from ..tensor import Tensor
 from .check import not_implemented, not_tensor
 from .choose import masked_fill, where_one, where_zero
-from .pointwise import cos, exp, exp2, expm1, log, log1p, round, sigmoid, square
+from .pointwise import cos, exp, exp2, expm1, log1p, round, sigmoid, square
 
 # erf and erfc by their Taylor series around the nearest multiple of 1/16, where the C library gives the exact value.
 # Largest errors found: erf 1 unit in the last place, erfc 4; float32 is computed in float64 and rounded once.

@@ -182,7 +182,7 @@ class _Frame:
         self.names = list(kwargs)
         dummy = Tensor._from(np.zeros((), np.float32)).requires_grad_()
         with enable_grad():
-            self.saver = _SaveInputs.apply(dummy, *[leaves[i] for i in self.places]).grad_fn
+            self.saver = _SaveInputs.apply(dummy, *[leaves[i] for i in self.places]).grad_fn  # pyright: ignore[reportAttributeAccessIssue]
 
     def inputs(self):
         leaves = list(self.plain)
