@@ -150,6 +150,21 @@ def custom_function_gives_nan(T, log):
         log.append(a.grad)
 
 
+@program
+def hints_of_modified_tensors(T, log):
+    """The hint says to enable anomaly mode, unless it is enabled when backward runs."""
+    x = T.ones(2, requires_grad=True)
+    for forward, backward in ((False, False), (True, False), (False, True), (True, True)):
+        with T.autograd.set_detect_anomaly(forward):
+            y = x.exp()
+            y.add_(1)
+        with T.autograd.set_detect_anomaly(backward):
+            try:
+                y.sum().backward()
+            except RuntimeError as error:
+                log.append(str(error).split("\n")[0])
+
+
 @pytest.mark.parametrize("name", program)
 def test_same_log(name):
     assert_same_log(program[name])

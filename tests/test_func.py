@@ -318,6 +318,81 @@ def complex_functions(T, log):
     log.append(T.func.jvp(lambda z: z.exp() * z.conj(), (z,), (z,)))
 
 
+@program
+def written_inputs(T, log):
+    """Inputs of a function that is differentiated are leaves; in forward mode they can be written."""
+    x = numbers(T, 2, 2)
+    first_row = lambda x: x[0].mul_(2).sum()
+    attempt(log, T.func.grad(lambda x: x.mul_(2).sum()), x)
+    attempt(log, T.func.grad(first_row), x)
+    attempt(log, T.func.vjp, lambda x: x.mul_(2), x)
+    attempt(log, T.vmap(T.func.grad(lambda x: x.mul_(2).sum())), x)
+    attempt(log, T.func.grad(lambda x: T.vmap(lambda y: y.mul_(2))(x).sum()), x)
+    log.append(x)
+    attempt(log, T.func.jvp, lambda x: x.mul_(2), (x,), (x.clone(),))
+    log.append(x)
+    attempt(log, T.func.grad(lambda x: (x * 1).mul_(2).sum()), x)
+    attempt(log, T.func.grad(lambda x, c: (c.mul_(2) * x).sum()), x, T.ones(2, 2))
+
+    def unrecorded(x):
+        with T.no_grad():
+            x.mul_(2)
+        return (x * x).sum()
+
+    log += [T.func.grad(unrecorded)(x), x]
+
+
+@program
+def captured_tensors(T, log):
+    """What a function has from outside can't be written in it."""
+    x, c = numbers(T, 2), T.ones(2, dtype=T.float64)
+    computed = c.clone().requires_grad_() * 1
+
+    def unrecorded(x):
+        with T.no_grad():
+            c.mul_(2)
+        return (c * x).sum()
+
+    def assigned(x):
+        c[0] = 3.0
+        return (c * x).sum()
+
+    functions = [
+        lambda x: c.mul_(x).sum(), lambda x: (c.add_(2) * x).sum(), lambda x: (c[:1].mul_(2) * x).sum(), unrecorded, assigned,
+        lambda x: (c.zero_() * x).sum(), lambda x: (c.normal_() * x).sum(), lambda x: (c.detach().mul_(2) * x).sum(),
+        lambda x: (computed.mul_(2) * x).sum(), lambda x: T.vmap(lambda y: c.mul_(2) * y)(x.view(1, 2)).sum(),
+        lambda x: T.func.grad(lambda y: (c.mul_(2) * y).sum())(x).sum(),
+    ]  # fmt: skip
+    for f in functions:
+        attempt(log, T.func.grad(f), x)
+        attempt(log, T.func.jvp, f, (x,), (x,))
+    for transform in (T.func.jacrev, T.func.jacfwd):
+        attempt(log, transform(lambda x: c.mul_(2) * x), x)
+    attempt(log, T.vmap(lambda c: T.func.grad(lambda x: (c.mul_(2) * x).sum())(x)), T.ones(3, 2))
+    attempt(log, T.func.grad(lambda x: T.vmap(lambda c, x: c.mul_(2) * x)(c, x).sum()), x)
+    log += [c, T.vmap(lambda x: c.mul_(2) * x)(x), c]
+
+    def own(x):
+        z = T.zeros(2, dtype=T.float64)
+        z[0] = x[0]
+        return z.add_(x).sum()
+
+    log.append(T.func.grad(own)(x))
+
+
+@program
+def captured_modules(T, log):
+    norm = T.nn.BatchNorm1d(2)
+    x = numbers(T, 3, 2).float()
+    attempt(log, T.func.grad(lambda x: norm(x).sum()), x)
+    buffers = dict(norm.named_buffers())
+    called = lambda x, buffers: T.func.functional_call(norm, buffers, (x,)).square().sum().detach() + x.sum()
+    attempt(log, T.func.grad(called), x, buffers)
+    copies = lambda x: called(x, {name: b.clone() for name, b in buffers.items()})
+    attempt(log, T.func.grad(copies), x)
+    log.append(norm.running_mean)
+
+
 @pytest.mark.parametrize("name", program)
 def test_same_log(name):
     assert_same_log(program[name])

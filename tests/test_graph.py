@@ -286,6 +286,25 @@ def versions(T, log):
     attempt(log, increment, inference)
 
 
+@program
+def preserved_version_counters(T, log):
+    x = T.ones(2)
+    with T.autograd._unsafe_preserve_version_counter(x):
+        x.mul_(2)
+        log.append(x._version)
+    log.append(x._version)
+    x.add_(1)
+    w = T.ones(2, requires_grad=True) * 2
+    z = w * w
+    with T.autograd._unsafe_preserve_version_counter((w, x)), T.no_grad():
+        w.mul_(3)
+        x.mul_(3)
+    log += [x._version, w._version, T.autograd.grad(z.sum(), w, retain_graph=True)]
+    with T.no_grad():
+        w.mul_(3)
+    attempt(log, T.autograd.grad, z.sum(), w)
+
+
 @pytest.mark.parametrize("name", program)
 def test_same_log(name):
     assert_same_log(program[name])

@@ -362,6 +362,71 @@ def printing(T, log):
     log += seen
 
 
+@program
+def written_with_what_samples_share(T, log):
+    x = numbers(T, 3, 2)
+    log.append(T.vmap(lambda a, y: y.mul_(a), (None, 0))(x[0], T.ones(3, 2, dtype=T.float64)))
+
+
+@program
+def random_fills(T, log):
+    x = T.full((3, 2), 0.5)
+    functions = [
+        lambda x: T.empty(2).normal_() + x,
+        lambda x: x.clone().uniform_(),
+        lambda x: x.clone().bernoulli_(x),
+        lambda x: x.clone().bernoulli_(T.tensor([0.5, 1.0])),
+        lambda x: T.zeros(2).bernoulli_(x),
+        lambda x: x.clone().random_(5),
+        lambda x: x.bernoulli(0.5),
+        lambda x: T.bernoulli(T.full((2,), 0.5)) + x,
+        lambda x: T.bernoulli(T.ones(2), 0.5) + x,
+        lambda x: T.multinomial(T.ones(2), 1) + x,
+        lambda x: T.normal(x, 1.0),
+        lambda x: T.normal(1.0, x),
+        lambda x: T.normal(T.ones(2), T.ones(2)) + x,
+        lambda x: T.poisson(x),
+        lambda x: T.nn.functional.rrelu(x, training=True),
+        lambda x: T.nn.functional.gumbel_softmax(x),
+        lambda x: T.nn.functional.gumbel_softmax(x, hard=True),
+        lambda x: T.vmap(lambda y: y.clone().normal_(), randomness="different")(x),
+    ]
+    for f in functions:
+        for randomness in ("error", "same", "different"):
+            T.manual_seed(0)
+            attempt(log, T.vmap(f, randomness=randomness), x)
+
+
+@program
+def smoothed_losses(T, log):
+    x, y, weight = numbers(T, 2, 3, 4), T.tensor([[0, 1, 2], [1, 1, 0]]), T.tensor([1.0, 2.0, 3.0, 4.0], dtype=T.float64)
+    for options in ({}, {"ignore_index": 1}, {"reduction": "none"}, {"reduction": "sum", "ignore_index": 1}):
+        smoothed = lambda x, y, options=options: T.nn.functional.cross_entropy(x, y, label_smoothing=0.1, **options)
+        log += [T.vmap(smoothed)(x, y), smoothed(x.flatten(0, 1), y.flatten())]
+        log.append(T.nn.functional.cross_entropy(x.flatten(0, 1), y.flatten(), weight, label_smoothing=0.1, **options))
+
+
+@program
+def hessians_of_losses(T, log):
+    x, y, weight = numbers(T, 2, 3, 4), T.tensor([[0, 1, 2], [1, 1, 0]]), T.tensor([1.0, 2.0, 3.0, 4.0], dtype=T.float64)
+    for options in ({}, {"weight": weight}, {"ignore_index": 1}, {"reduction": "sum"}, {"weight": weight, "ignore_index": 1}):
+        loss = lambda x, y, options=options: T.nn.functional.cross_entropy(x, y, **options)
+        log.append(T.vmap(T.func.hessian(loss))(x, y))
+        log.append(T.vmap(lambda y, loss=loss: T.func.hessian(loss)(x[0], y))(y))
+
+
+@program
+def shapes_that_depend_on_values(T, log):
+    x, F = T.ones(3, 2), T.nn.functional
+    functions = [
+        T.nonzero, lambda x: x.nonzero(as_tuple=True), T.where, T.unique, lambda x: x.unique(dim=0), T.unique_consecutive,
+        lambda x: T.masked_select(x, x > 0), lambda x: T.masked_select(T.ones(2), x > 0), lambda x: T.equal(x, x),
+        lambda x: T.equal(x, T.ones(2)), lambda x: T.allclose(x, x), lambda x: F.one_hot(x.long()), lambda x: F.one_hot(x.long(), 2),
+    ]  # fmt: skip
+    for f in functions:
+        attempt(log, T.vmap(f), x)
+
+
 @pytest.mark.parametrize("name", program)
 def test_same_log(name):
     assert_same_log(program[name])

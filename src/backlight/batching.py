@@ -305,6 +305,21 @@ def in_loop(function):
     return looped
 
 
+def refuse_samples(name, *tensors):
+    """RuntimeError for batched inputs of an operation whose result's shape depends on values. name: PyTorch's own."""
+    if modes.levels and level_of(tensors) is not None:
+        raise RuntimeError(
+            f"vmap: We do not support batching operators that can output dynamic shape. Attempted to vmap over aten::{name}. Please file "
+            "an issue at https://github.com/pytorch/pytorch/issues if you need this feature."
+        )
+
+
+def refuse_fallback(name, *tensors):
+    """RuntimeError for batched inputs of an operation that can't run in a loop over the samples."""
+    if modes.levels and level_of(tensors) is not None:
+        raise RuntimeError(f"Batching rule not implemented for aten::{name}. We could not generate a fallback.")
+
+
 def _warn_of_loop(name):
     warnings.warn(
         f"There is a performance drop because we have not yet implemented the batching rule for {name}: it runs once for each "
@@ -490,9 +505,28 @@ def nll_rule(op, inputs, batched, size, parameters):
         return total
     if not ignore:
         return total / loss[0].numel()
-    kept = target != ignore[0]
-    weights = kept.to(x.dtype) if weight is None else weight[target.where(kept, target * 0)] * kept.to(x.dtype)
-    return total / weights.flatten(1).sum(1)
+    return total / nll_total(target, weight, ignore[0], x.dtype)
+
+
+def nll_total(target, weight, ignored, dtype):
+    """The sum of the weights of each sample's targets."""
+    kept = (target != ignored).to(dtype)
+    weights = kept if weight is None else weight[target.where(kept != 0, target * 0)] * kept
+    return weights.flatten(1).sum(1)
+
+
+def nll_gradient_rule(op, inputs, batched, size, parameters):
+    """The rows of all samples as those of one, each with the gradient of its sample's loss."""
+    g, target, *weight = inputs
+    shape, how, *ignore = parameters
+    if any(batched[2:]):
+        return _loop(op, inputs, batched, size, parameters)
+    g, target = expanded(g, batched[0], size), expanded(target, batched[1], size)
+    if how == "mean":
+        g = g / (nll_total(target, weight[0], ignore[0], g.dtype) if ignore else target[0].numel())
+    g = _padded(g, target.array.ndim - 1).expand(target.array.shape)
+    whole = op.function(g.flatten(0, 1), target.flatten(0, 1), *weight, (size * shape[0], *shape[1:]), "none", *ignore)
+    return whole.reshape((size, *shape))
 
 
 def rows_rule(op, inputs, batched, size, parameters):
@@ -731,6 +765,31 @@ def sampled(draw, shape):
     return result
 
 
+def depends(x, level) -> bool:
+    """Whether a tensor is batched by a vmap."""
+    while type(x) is Batched:
+        if x.level is level:
+            return True
+        x = x.value
+    return False
+
+
+def drawn_from(tensor):
+    """The tensor that a random function draws from, with a batch for each vmap whose samples differ.
+
+    RuntimeError where samples that are to get the same numbers have different inputs."""
+    for level in reversed(vmap_levels()):
+        if level.randomness == "error":
+            sampled(None, ())
+        if level.randomness == "different":
+            tensor = implicit(explicit(tensor, level).contiguous(), level)  # numbers are drawn in the order of memory
+        elif depends(tensor, level):
+            raise RuntimeError(
+                "Vmap does not currently support same randomness with a batched tensor input. Please file an issue with functorch"
+            )
+    return tensor
+
+
 def all_values(tensor):
     """The array of a tensor; of a batched one, that of the whole batch: for checks of its values."""
     while type(tensor) is Batched:
@@ -739,15 +798,5 @@ def all_values(tensor):
 
 
 def random_rule(op, inputs, batched, size, parameters):
-    """Random functions of a tensor: the whole batch at once where samples differ, else only if they share the input."""
-    level = vmap_levels()[-1]
-    if level.randomness == "error":
-        sampled(None, ())
-    if level.randomness == "same":
-        if op.name == "multinomial" or (op.name == "bernoulli" and parameters[0] is None):  # the input's values matter
-            raise RuntimeError(
-                "Vmap does not currently support same randomness with a batched tensor input. Please file an issue with functorch"
-            )
-        result = op.function(inputs[0].select(0, 0) if batched[0] else inputs[0], *parameters)
-        return result.expand((size, *result.array.shape))
+    """Random functions of a tensor that went through `drawn_from`: the whole batch at once."""
     return op.function(*[expanded(x, b, size) for x, b in zip(inputs, batched)], *parameters)

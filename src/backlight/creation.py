@@ -580,7 +580,7 @@ def result_type(tensor1, tensor2):
 @twin(np.zeros_like)
 def no_gradient(g):
     """Zeros in the shape of g: the gradient of what is constant."""
-    return Tensor._from(np.zeros_like(g.array))
+    return Tensor._from(np.zeros(g.array.shape, g.array.dtype))  # of one sample, under vmap
 
 
 # In-place fills
@@ -592,7 +592,7 @@ def _fill(name):
     primitive = op(name, lambda x, value: np.full_like(x, value), lambda g, _input, _out, _value: no_gradient(g),
                    node="FillBackward2" if name == "fill" else "ZeroBackward0", promote="keep", batch="elementwise")  # fmt: skip
 
-    def method(self, value=0):
+    def write(self, value=0):
         if not isinstance(value, Tensor) and dtypes.number_type(value) is None:
             raise TypeError(f"{name}_() received an invalid combination of arguments - got ({type(value).__name__})")
         if isinstance(value, Tensor):
@@ -602,9 +602,9 @@ def _fill(name):
             if value.node is not None:
                 return self.copy_(value)
             value = value.array.item()
-        return inplace(lambda old: primitive(old, value), self, fills=True)
+        return inplace(primitive, self, (value,), fills=True)
 
-    return method
+    return write
 
 
 Tensor.fill_ = _fill("fill")

@@ -58,7 +58,7 @@ def slow(op, inputs, parameters, out=None):
         a, b = inputs
         if type(b) in (float, int) and _is_wide(a):
             return op.function(a, constant(op, b, a.array.dtype), *parameters)
-        if type(a) in (float, int) and _is_wide(b):
+        if type(a) in (float, int) and _is_wide(b) and op.name not in _TENSOR_FIRST:
             return op.function(constant(op, a, b.array.dtype), b, *parameters)
     special = [type(v) for v in inputs if isinstance(v, Tensor) and type(v) not in PLAIN and type(v) is not InferenceTensor]
     for kind in special:
@@ -90,9 +90,17 @@ def _is_wide(tensor) -> bool:
     return type(tensor) in PLAIN and tensor.array.dtype.kind == "f" and tensor.array.dtype.itemsize > 2
 
 
+_TENSOR_FIRST = frozenset(("copysign", "eq", "ge", "gt", "le", "lt", "ne"))  # whose numbers come second
+_NUMBERS_ONLY = frozenset(("add", "sub", "mul", "div", "floor_divide"))  # which take two numbers
+
+
 def _check_inputs(op, inputs) -> None:
     """TypeError for inputs that are neither tensors nor, where the operation takes them, numbers."""
     takes_numbers = len(inputs) == 2 and op.promote not in ("same", "keep")
+    if takes_numbers and not isinstance(inputs[0], Tensor):
+        if op.name in _TENSOR_FIRST or not (isinstance(inputs[1], Tensor) or op.name in _NUMBERS_ONLY):
+            kinds = ", ".join("Tensor" if isinstance(v, Tensor) else type(v).__name__ for v in inputs)
+            raise TypeError(f"{op.name.strip('_')}() received an invalid combination of arguments - got ({kinds})")
     for i, (name, value) in enumerate(zip(op.inputs, inputs)):
         fine = isinstance(value, Tensor) or (value is None and name in op.optional)
         if not fine and not (takes_numbers and dtypes.number_type(value) is not None):

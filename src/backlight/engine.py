@@ -71,10 +71,11 @@ class Node:
         return True
 
     def _sequence_nr(self) -> int:
-        return self.seq
+        return (getattr(self, "extra", None) or {}).get("sequence_nr", self.seq)
 
     def _set_sequence_nr(self, number) -> None:
-        self.seq = number
+        self._extra("sequence_nr", lambda: number)  # beside `seq`, which also says what was written since
+        self.extra["sequence_nr"], state.renumbered = number, True
 
     def register_hook(self, hook):
         """Calls `hook(grad_inputs, grad_outputs)` after this node ran; it may return new grad_inputs."""
@@ -244,7 +245,7 @@ def _discover(roots):
     ready_after: dict = {}
     for leaf, user in last_user.items():
         ready_after.setdefault(user, []).append(leaf)
-    if any(len(leaves) > 2 for leaves in ready_after.values()):
+    if state.renumbered or any(len(leaves) > 2 for leaves in ready_after.values()):
         return buffers, ready_queue_order(start, order), ports
     steps: list = []
     if 8 * len(ready_after) > len(order):

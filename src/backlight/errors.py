@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from . import dtypes
+from .state import state
 
 FREED = (
     "Trying to backward through the graph a second time (or directly access saved tensors after they have already "
@@ -102,6 +103,16 @@ def modified_output(node, array) -> RuntimeError:
     return modified_text(node, array, written or node, version.count, expected)
 
 
+_HINT = (
+    "Hint: enable anomaly detection to find the operation that failed to compute its gradient, with "
+    "torch.autograd.set_detect_anomaly(True, check_nan=False)."
+)
+_HINT_IN_ANOMALY_MODE = (
+    "Hint: the backtrace further above shows the operation that failed to compute its gradient. The variable in question was "
+    "changed in there or anywhere later. Good luck!"
+)
+
+
 def modified_text(node, array, producer, count, expected):
     kind = dtypes.scalar_type_name(dtypes.from_array_type(array.dtype))
     producer, number = _real(producer)
@@ -112,8 +123,7 @@ def modified_text(node, array, producer, count, expected):
     return RuntimeError(
         "one of the variables needed for gradient computation has been modified by an inplace operation: "
         f"[torch.{kind}Tensor {list(array.shape)}]{origin} at version {count}; expected version {expected} instead. "
-        "Hint: enable anomaly detection to find the operation that failed to compute its gradient, with "
-        "torch.autograd.set_detect_anomaly(True, check_nan=False).\n"
+        f"{_HINT if state.anomaly is None else _HINT_IN_ANOMALY_MODE}\n"
         f"{type(node).__name__} saved it at version {expected}; {count - expected} in-place "
         f"write{'s' if count - expected != 1 else ''} followed before its backward ran."
     )

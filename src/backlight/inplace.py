@@ -144,30 +144,45 @@ def with_out(function, name, exact=False):
 
 
 def inplace_method(function, name):
+    composite = not hasattr(function, "op")
+
     def method(self, *args, **kwargs):
-        return inplace(function, self, args, kwargs)
+        return inplace(function, self, args, kwargs, composite=composite)
 
     method.__name__ = name
     method.__doc__ = f"In-place form of {name[:-1]}: writes the result into this tensor and returns it."
     return method
 
 
-def inplace(function, tensor, args=(), kwargs=None, reads=True, fills=False):
+def check_captured(tensor, name) -> None:
+    """RuntimeError for a tensor that the function in a running transform has from outside."""
+    from .func.captured import refuse_captured
+
+    refuse_captured(tensor, name.strip("_") + "_")
+
+
+def inplace(function, tensor, args=(), kwargs=None, reads=True, fills=False, composite=False):
     """Runs `function`, writes its result into `tensor`, and makes the result's node the origin of the new contents.
 
     args: what else `function` takes after the tensor; with reads=False only named here, because it must not overlap.
-    fills: whether all elements become the same, so that an expanded tensor may be written."""
-    views.check_writable(tensor, any(isinstance(x, Tensor) and x.requires_grad for x in args))
+    fills: whether all elements become the same, so that an expanded tensor may be written. composite: whether `function` is
+    made of operations, of which one may save a view of the old contents."""
+    if modes.captured:
+        check_captured(tensor, "copy" if function.__name__ == "<lambda>" else function.__name__)  # mostly x[...] = y
+    adds_gradient = any(isinstance(x, Tensor) and x.requires_grad for x in args)
+    views.check_writable(tensor, adds_gradient)
     if not fills:
         check_overlap(tensor.array)
     elif not tensor.array.flags.writeable:
         tensor.array.flags.writeable = True  # expanded, which NumPy makes read-only
-    for x in args:
+    for x in () if hasattr(tensor, "write") else args:  # a tensor under vmap checks when it writes its batch
         if isinstance(x, Tensor) and (x.array.base is not None or tensor.array.base is not None):
             check_partial_overlap(tensor.array, x.array)
     # Enters the graph in the tensor's place, and keeps the old contents if saved; hooks must never see the new ones.
-    stand_in = Tensor._from(tensor.array.copy() if modes.saved_hooks else tensor.array)
-    stand_in.node = views.current_node(tensor)
+    node = views.current_node(tensor)
+    copies = modes.saved_hooks or (composite and modes.grad and (adds_gradient or node is not None))
+    stand_in = Tensor._from(tensor.array.copy() if copies else tensor.array)
+    stand_in.node = node
     if modes.levels:
         if hasattr(tensor, "write"):  # a tensor under vmap writes its whole batch
             return tensor.write(function(tensor, *(args if reads else ()), **(kwargs or {})))

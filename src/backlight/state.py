@@ -14,13 +14,14 @@ clock = itertools.count(1)
 class State:
     """What hot paths test instead of looking at every feature."""
 
-    __slots__ = ("anomaly", "grad_off", "hooked", "recorder", "unusual")
+    __slots__ = ("anomaly", "grad_off", "hooked", "recorder", "renumbered", "unusual")
 
 
 state = State()
 state.grad_off = 0  # threads that have grad mode off
 state.unusual = 0  # features that are on and make operations leave by slow()
 state.hooked = False  # whether any hook or custom Function ever existed: then sweeps look for them
+state.renumbered = False  # whether a node ever got another sequence number
 state.anomaly = None  # in anomaly mode: the function that runs a node's step and explains its failure
 state.recorder = None  # the one slot for an observer; see set_recorder
 
@@ -33,6 +34,7 @@ class _ThreadModes(threading.local):
     hooks_disabled: str | None = None  # why saved_tensors_hooks are forbidden, or None
     forward_grad = True  # whether tangents are propagated
     multithreading = True  # what set_multithreading_enabled said
+    captured: tuple = ()  # what the functions in running transforms captured, which they mustn't write: {id: tensor} for each
     recordings = 0  # the func.grad and func.vjp that run
     levels: tuple = ()  # the function transforms (forward mode, vmap) that run, outermost first
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import threading
 from itertools import count
+from operator import attrgetter, methodcaller
 
-from .state import modes, set_grad_mode, set_levels
+from .state import modes, set_grad_mode, set_levels, state
 
 
 class Sweep:
@@ -66,9 +67,10 @@ def ready_queue_order(start, nodes):
             if parent is not None:
                 waiting[parent] = waiting.get(parent, 0) + 1
     heap, order = [], []
+    number = methodcaller("_sequence_nr") if state.renumbered else attrgetter("seq")
 
     def sift_up(i, node):
-        while i and heap[(i - 1) // 2].seq < node.seq:
+        while i and number(heap[(i - 1) // 2]) < number(node):
             heap[i] = heap[(i - 1) // 2]
             i = (i - 1) // 2
         heap[i] = node
@@ -82,7 +84,7 @@ def ready_queue_order(start, nodes):
         if heap:
             hole, child = 0, 2
             while child < len(heap):
-                if heap[child].seq < heap[child - 1].seq:
+                if number(heap[child]) < number(heap[child - 1]):
                     child -= 1
                 heap[hole] = heap[child]
                 hole, child = child, 2 * child + 2

@@ -85,6 +85,9 @@ def edges_of(inputs, wanted=None):
     return edges, nowhere
 
 
+LEAVES: set[type] = {AccumulateGrad}  # and the inputs of a transform's function
+
+
 def check_writable(tensor, adds_gradient=False) -> None:
     """RuntimeError where PyTorch forbids an in-place write (adds_gradient: the written value requires grad)."""
     if type(tensor.version) is InferenceVersion and not modes.inference and tensor.base is None:
@@ -98,11 +101,11 @@ def check_writable(tensor, adds_gradient=False) -> None:
     if node is None and not adds_gradient and (view is None or view.root.node is None):
         return
     if view is None:
-        if type(node) is AccumulateGrad:
+        if type(node) in LEAVES:
             raise RuntimeError("a leaf Variable that requires grad is being used in an in-place operation.")
         return
     root_node = view.root.node
-    if type(root_node) is AccumulateGrad or (root_node is None and node is not None):
+    if type(root_node) in LEAVES or (root_node is None and node is not None):
         raise RuntimeError("a view of a leaf Variable that requires grad is being used in an in-place operation.")
 
 

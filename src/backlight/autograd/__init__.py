@@ -25,6 +25,7 @@ __all__ = [
 _LAZY = ("anomaly_mode", "forward_ad", "functional", "profiler", "profiler_util", "_functions")
 _LAZY_NAMES = {
     "_profiler_enabled": "profiler", "kineto_available": "profiler", "detect_anomaly": "anomaly_mode", "set_detect_anomaly": "anomaly_mode",
+    "_unsafe_preserve_version_counter": "modes",
 }  # fmt: skip
 
 

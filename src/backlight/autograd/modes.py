@@ -159,6 +159,24 @@ class inference_mode(_GradMode):
         return inference_mode(self.mode)
 
 
+class _unsafe_preserve_version_counter:
+    """Writes inside don't count in the version counters of `tensors` (a tensor or a tuple): autograd doesn't notice them."""
+
+    def __init__(self, tensors):
+        from ..versions import version_of
+
+        found = [version_of(x) for x in (tensors if isinstance(tensors, tuple) else (tensors,))]
+        self.versions = [getattr(v, "shared", v) for v in found]
+        self.before = [(v.count, v.stamp, [list(run) for run in v.writes]) for v in self.versions]
+
+    def __enter__(self):
+        pass
+
+    def __exit__(self, *_exception):
+        for version, before in zip(self.versions, self.before):
+            version.count, version.stamp, version.writes = before
+
+
 def is_inference_mode_enabled() -> bool:
     return modes.inference
 

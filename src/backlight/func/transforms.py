@@ -8,6 +8,7 @@ samples is the batch of their gradients. What a transform returns is taken out o
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from typing import Any
 
@@ -20,7 +21,8 @@ from ..forward import Level, below, dual, primal_of, set_tangent, tangent_of
 from ..state import clock, modes, set_grad_mode
 from ..tensor import Tensor
 from ..utils._pytree import tree_flatten, tree_map, tree_unflatten, treespec_pprint
-from ..views import current_node, version_of
+from ..views import LEAVES, current_node, version_of
+from .captured import captured
 
 
 class Entry(Node):
@@ -32,6 +34,9 @@ class Entry(Node):
         return (g,)
 
     record = run
+
+
+LEAVES.add(Entry)  # for writes in place
 
 
 def _levels():
@@ -176,7 +181,8 @@ def grad_and_value(func, argnums=0, has_aux=False):
         with _Recording() as recording:
             entries = [recording.enter(x) for x in leaves]
             given = tree_unflatten([recording.implicit(x) for x in entries], spec)
-            output = func(*replaced(given), **kwargs)
+            with captured(func, tree_flatten((args, kwargs))[0]):
+                output = func(*replaced(given), **kwargs)
             aux = None
             if has_aux:
                 if not (isinstance(output, tuple) and len(output) == 2):
@@ -251,7 +257,8 @@ def vjp(func, *primals, has_aux=False) -> Any:
     leaves, spec = _check_tensors(primals)
     with _Recording() as recording:
         entries = [recording.enter(x) for x in leaves]
-        output = func(*tree_unflatten([recording.implicit(x) for x in entries], spec))
+        with captured(func, leaves):
+            output = func(*tree_unflatten([recording.implicit(x) for x in entries], spec))
         aux = None
         if has_aux:
             if not (isinstance(output, tuple) and len(output) == 2):
@@ -340,7 +347,8 @@ def jvp(func, primals, tangents, *, strict=False, has_aux=False):
                     f"supported. Tensor is of size {list(x.shape)} while the given forward gradient is of size {list(t.shape)}."
                 )
             duals.append(_hidden(dual(_shown(x, levels), _shown(t, levels), level), levels))
-        output = func(*tree_unflatten(duals, spec))
+        with captured(func, flat):
+            output = func(*tree_unflatten(duals, spec))
         return _unpacked(output, level, levels, strict, has_aux)
 
 
@@ -561,7 +569,9 @@ def forward_jacobian(func, argnums, has_aux=False, randomness="error", real=Fals
             for x, t in zip(inputs, basis):
                 whole = _shown(x, levels)
                 duals.append(_hidden(dual(whole, Batched(t, directions).expand(whole.shape), level), levels))
-            found: Any = _unpacked(func(*replaced(tree_unflatten(duals, input_spec)), **kwargs), level, levels, False, has_aux)
+            with captured(func, tree_flatten((args, kwargs))[0]) if real else contextlib.nullcontext():
+                output = func(*replaced(tree_unflatten(duals, input_spec)), **kwargs)
+            found: Any = _unpacked(output, level, levels, False, has_aux)
             blocks = [explicit(t, directions) for t in tree_flatten(found[1])[0]]
         if real:
             _check_real(found[0], "jacfwd", "outputs")

@@ -4,19 +4,28 @@ from __future__ import annotations
 
 import numpy as np
 
-from .. import dtypes, random
+from .. import batching, dtypes, random
 from ..op import binary, op, public, twin, unary, write_out
 from ..op import inplace as write_in_place
+from ..state import modes
 from ..tensor import Tensor, dimension
 from .check import not_implemented
-from .choose import clamp, kept_where, masked_fill, where, where_zero
+from .choose import clamp, kept_where, masked_fill, select, where, where_zero
 from .pointwise import exp, sigmoid, tanh
 from .shape import reshape
 from .special import erf
 
 functional = {"method": False, "module": "nn.functional"}
 
-relu_ = unary("relu", lambda x: np.maximum(x, 0), lambda g, _input, out: kept_where(g, out > 0), promote="arith",
+
+
+def _relu_arrays(x):
+    if x.size < 4096 or x.dtype.kind != "f":
+        return np.maximum(0, x)  # in this order -0. stays, as in PyTorch
+    return x.clip(0, np.inf)  # a fifth of the time: NumPy's maximum with a number isn't vectorised
+
+
+relu_ = unary("relu", _relu_arrays, lambda g, _input, out: kept_where(g, out > 0), promote="arith",
               doc="max(input, 0). (*S) -> (*S). Differentiable (0 at 0).")  # fmt: skip
 
 
@@ -31,14 +40,14 @@ def relu(input, inplace=False):
 
 
 def _leaky_arrays(x, slope):
-    return np.where(x > 0, x, x * x.dtype.type(slope))
+    return select(x > 0, x, x * x.dtype.type(slope))
 
 
 _leaky_relu = op("leaky_relu", _leaky_arrays,
     lambda g, input, _out, negative_slope: g * slope_where(input, 1, negative_slope), promote="arith", batch="elementwise")  # fmt: skip
 
 
-@twin(lambda x, positive, negative: np.where(x > 0, x.dtype.type(positive), x.dtype.type(negative)))
+@twin(lambda x, positive, negative: select(x > 0, x.dtype.type(positive), x.dtype.type(negative)))
 def slope_where(x, positive, negative):
     """One number where x > 0, another elsewhere."""
     return Tensor._from(np.where(x.array > 0, x.array.dtype.type(positive), x.array.dtype.type(negative)))
@@ -65,7 +74,7 @@ def write_if(inplace, input, function):
 
 def _elu_arrays(x, alpha, scale, rate):
     below = np.expm1(np.minimum(x, 0) * x.dtype.type(rate)) * x.dtype.type(alpha * scale)
-    return np.where(x > 0, x * x.dtype.type(scale), below)
+    return select(x > 0, x * x.dtype.type(scale), below)
 
 
 _elu = op("elu", _elu_arrays,
@@ -74,7 +83,7 @@ _celu = op("celu", _elu_arrays,
     lambda g, input, _out, alpha, scale, rate: g * elu_slope(input, alpha, scale, rate), promote="arith", batch="elementwise")  # fmt: skip
 
 
-@twin(lambda x, alpha, scale, rate: np.where(x > 0, x.dtype.type(scale),
+@twin(lambda x, alpha, scale, rate: select(x > 0, x.dtype.type(scale),
                                              x.dtype.type(alpha * scale * rate) * np.exp(np.minimum(x, 0) * x.dtype.type(rate))))  # fmt: skip
 def elu_slope(x, alpha, scale, rate):
     """The derivative of elu."""
@@ -168,14 +177,14 @@ def silu(input, inplace=False):
 
 def _softplus_arrays(x, beta, threshold):
     z = x * x.dtype.type(beta)
-    return np.where(z > threshold, x, np.log1p(np.exp(np.minimum(z, threshold))) / x.dtype.type(beta))
+    return select(z > threshold, x, np.log1p(np.exp(np.minimum(z, threshold))) / x.dtype.type(beta))
 
 
 _softplus = op("softplus", _softplus_arrays,
     lambda g, input, _out, beta, threshold: g * softplus_slope(input, beta, threshold), promote="arith", batch="elementwise")  # fmt: skip
 
 
-@twin(lambda x, beta, threshold: np.where(x * beta > threshold, x.dtype.type(1), sigmoid.arrays(x * x.dtype.type(beta))))
+@twin(lambda x, beta, threshold: select(x * beta > threshold, x.dtype.type(1), sigmoid.arrays(x * x.dtype.type(beta))))
 def softplus_slope(x, beta, threshold):
     """The derivative of softplus."""
     return masked_fill(sigmoid(x * beta), x * beta > threshold, 1)
@@ -255,9 +264,9 @@ def hardswish(input, inplace=False):
     return write_if(inplace, input, _hardswish)
 
 
-_hardshrink = op("hardshrink", lambda x, lambd: np.where(np.abs(x) > lambd, x, x.dtype.type(0)),
+_hardshrink = op("hardshrink", lambda x, lambd: select(np.abs(x) > lambd, x, x.dtype.type(0)),
     lambda g, input, _out, lambd: kept_where(g, (input > lambd) | (input < -lambd)), promote="arith", batch="elementwise")  # fmt: skip
-_softshrink = op("softshrink", lambda x, lambd: np.where(x > lambd, x - x.dtype.type(lambd), np.where(x < -lambd, x + x.dtype.type(lambd), x * 0)),
+_softshrink = op("softshrink", lambda x, lambd: select(x > lambd, x - x.dtype.type(lambd), np.where(x < -lambd, x + x.dtype.type(lambd), x * 0)),
     lambda g, input, _out, lambd: kept_where(g, (input > lambd) | (input < -lambd)), promote="arith", batch="elementwise")  # fmt: skip
 
 
@@ -292,7 +301,7 @@ def softsign(input):
     return input / (input.abs() + 1)
 
 
-_threshold = op("threshold", lambda x, threshold, value: np.where(x > threshold, x, x.dtype.type(value)),
+_threshold = op("threshold", lambda x, threshold, value: select(x > threshold, x, x.dtype.type(value)),
     lambda g, input, _out, threshold, _value: kept_where(g, input > threshold), promote="arith", batch="elementwise")  # fmt: skip
 
 
@@ -341,7 +350,7 @@ def glu(input, dim=-1):
     return _glu(input, d)
 
 
-_prelu = binary("prelu", lambda x, w: np.where(x > 0, x, w * x),
+_prelu = binary("prelu", lambda x, w: select(x > 0, x, w * x),
     lambda g, input, weight, _out: where_keep(input > 0, g, weight * g),
     lambda g, input, _weight, _out: where_zero(input > 0, input * g),
     public=False, node="PreluKernelBackward0")  # fmt: skip
@@ -392,6 +401,8 @@ def rrelu(input, lower=1.0 / 8, upper=1.0 / 3, training=False, inplace=False):
     _check_float("leaky_relu_cpu", input)
     if not lower <= upper:
         raise RuntimeError("Lower bound should be less than or equal to the upper bound")
+    if modes.levels and batching.vmap_levels():
+        raise RuntimeError("vmap: we do not yet support aten::rrelu. Please file an issue")
     slopes = Tensor._from(_rrelu_slopes(input.array, lower, upper, training))
     return write_if(inplace, input, lambda x: _rrelu(x, slopes, lower, upper, training))
 
@@ -403,14 +414,17 @@ public(name="rrelu", **functional)(rrelu)
 def gumbel_softmax(logits, tau=1, hard=False, eps=1e-10, dim=-1):
     """A sample from the Gumbel-softmax distribution (Jang et al. 2017); hard: one-hot, with the soft one's gradient."""
     del eps
-    noise = Tensor._from(np.empty_like(logits.array, order="C")).exponential_().log()
+    if isinstance(logits, batching.Batched):
+        noise = logits.detach().clone()
+    else:
+        noise = Tensor._from(np.empty_like(logits.array, order="C"))
+    noise = noise.exponential_().log()
     soft = ((logits - noise) / tau).softmax(dim)
     if not hard:
         return soft
     d = dimension(dim, soft.array.ndim)
-    chosen = np.zeros_like(soft.array)
-    np.put_along_axis(chosen, np.expand_dims(soft.array.argmax(d), d), 1, d)
-    return Tensor._from(chosen) - soft.detach() + soft
+    chosen = (soft.detach() * 0).scatter(d, soft.argmax(d, True), 1.0)
+    return chosen - soft.detach() + soft
 
 
 for _name, _function in (("sigmoid", sigmoid), ("tanh", tanh)):

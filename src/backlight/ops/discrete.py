@@ -6,9 +6,10 @@ import math
 
 import numpy as np
 
-from .. import random
+from .. import batching, random
 from ..creation import no_gradient
 from ..op import check_broadcast, op, public
+from ..state import modes
 from ..tensor import Tensor
 from .check import not_implemented, not_tensor
 from .pointwise import not_differentiable
@@ -123,7 +124,7 @@ def _binomial_arrays(count, prob, generator):
     return np.array([_binomial_count(n, p, draw) for n, p in pairs], np.float64).reshape(count.shape).astype(count.dtype)
 
 
-_poisson = op("poisson", _poisson_arrays, lambda g, _input, _out, _generator: no_gradient(g))
+_poisson = op("poisson", _poisson_arrays, lambda g, _input, _out, _generator: no_gradient(g), batch=batching.random_rule)
 _binomial = op("binomial", _binomial_arrays,
     lambda _g, _count, _prob, _out, _generator: not_differentiable("binomial"),
     lambda _g, _count, _prob, _out, _generator: not_differentiable("binomial"), node="NotImplemented")  # fmt: skip
@@ -134,9 +135,10 @@ def poisson(input, generator=None):
     """Poisson numbers with the rates in `input`, in its type. (*S) -> (*S). Its gradient is zero."""
     if not input.dtype.is_floating_point:
         raise not_implemented("poisson_cpu", input)
-    if input.array.size and input.array.min() < 0:
+    rates = batching.all_values(input)
+    if rates.size and rates.min() < 0:
         raise RuntimeError("invalid Poisson rate, expected rate to be non-negative")
-    return _poisson(input, generator)
+    return _poisson(batching.drawn_from(input) if modes.levels else input, generator)
 
 
 @public(method=False)

@@ -19,21 +19,31 @@ from .shape import constant_pad, expand, flatten, narrow, reshape
 # By index along one dimension
 
 
-def _check_gather(name, x, dim, index):
+def _check_gather(name, x, dim, index, src=None):
+    """RuntimeError or IndexError for a type, shape or value that gather, or scatter with its source, doesn't take."""
     if index.dtype not in (dtypes.int64, dtypes.int32) and index.array.size:
         raise RuntimeError(f"{name}(): Expected dtype int32/int64 for index")
+    if src is not None and src.dtype is not x.dtype:
+        raise RuntimeError("scatter(): Expected self.dtype to be equal to src.dtype")
     if not index.array.size:
         return
     if builtins.max(x.array.ndim, 1) != builtins.max(index.array.ndim, 1):
         raise RuntimeError("Index tensor must have the same number of dimensions as input tensor"
                            if name == "gather" else "Index tensor must have the same number of dimensions as self tensor")  # fmt: skip
-    shape = x.array.shape or (1,)
-    for d, n in enumerate(index.array.shape or (1,)):
-        if d != dim and n > shape[d]:
-            raise RuntimeError(
-                f"Size does not match at dimension {d} expected index {list(index.array.shape)} to be no larger than self "
-                f"{list(x.array.shape)} apart from dimension {dim}"
-            )
+    shape, picks = x.array.shape or (1,), index.array.shape or (1,)
+    large = next((d for d, n in enumerate(picks) if d != dim and n > shape[d]), None)
+    if src is not None:
+        if large is None:
+            own = src.array.shape or (1,) * len(picks)
+            large = next((d for d, n in enumerate(picks) if n > own[dimension(d, len(own))]), None)
+        if builtins.max(src.array.ndim, 1) != len(picks):
+            raise RuntimeError("Index tensor must have the same number of dimensions as src tensor")
+    if large is not None:
+        start = f"Size does not match at dimension {large} expected index" if name == "gather" else "Expected index"
+        end = "" if src is None else f" and to be no larger size than src {list(src.array.shape)}"
+        raise RuntimeError(
+            f"{start} {list(index.array.shape)} to be no larger than self {list(x.array.shape)} apart from dimension {dim}{end}"
+        )
     places = batching.all_values(index)
     if places.size and (places.min() < 0 or places.max() >= shape[dim]):
         bad = places.reshape(-1)[np.flatnonzero((places < 0) | (places >= shape[dim]))[0]]
@@ -49,22 +59,27 @@ def _where_along(index, dim):
 def _gather_arrays(x, index, dim):
     if not index.size:
         return np.empty(index.shape, x.dtype)
-    return x[_where_along(index, dim)] if x.ndim else x.reshape(1)[index].reshape(index.shape)
+    return x[_where_along(index, dim)] if x.ndim and index.ndim else x.reshape(-1)[index]
+
+
+def _used(src, index):
+    """The part of the source that the index covers."""
+    if not src.ndim or not index.ndim:  # one of them is a number, and the other may be a vector of one
+        return src.reshape(-1)[0]
+    return src[tuple([slice(0, n) for n in index.shape])]
 
 
 def _scatter_add_arrays(x, index, src, dim):
     out = np.array(x)
     if index.size:
-        src = src[tuple(slice(0, n) for n in index.shape)]
-        np.add.at(out.reshape(1) if not out.ndim else out, _where_along(index, dim) if index.ndim else (index,), src)
+        np.add.at(out.reshape(1) if not out.ndim else out, _where_along(index, dim) if index.ndim else (index,), _used(src, index))
     return out
 
 
 def _scatter_arrays(x, index, src, dim):
     out = np.array(x)
     if index.size:
-        src = src[tuple(slice(0, n) for n in index.shape)] if src.ndim else src
-        (out.reshape(1) if not out.ndim else out)[_where_along(index, dim) if index.ndim else (index,)] = src
+        (out.reshape(1) if not out.ndim else out)[_where_along(index, dim) if index.ndim else (index,)] = _used(src, index)
     return out
 
 
@@ -106,11 +121,13 @@ _scatter_value = op("scatter_value", lambda x, index, dim, value: _scatter_array
 
 
 def _fit_arrays(g, shape):
+    g = g if g.ndim == len(shape) else g.reshape((1,) * len(shape))
     return g if g.shape == shape else np.pad(g, [(0, n - m) for n, m in zip(shape, g.shape, strict=True)])
 
 
 def fit(g, shape):
     """g with zeros appended up to the shape (a scatter may use only part of its source)."""
+    g = g if g.array.ndim == len(shape) else reshape(g, (1,) * len(shape))
     if g.array.shape == shape:
         return g
     widths = [w for n, m in zip(reversed(shape), reversed(g.array.shape), strict=True) for w in (0, n - m)]
@@ -124,9 +141,7 @@ fit.arrays = _fit_arrays
 def scatter_add(input, dim, index, src):
     """Adds the elements of src to a copy of input where the index points along `dim`. Differentiable in both."""
     d = dimension(dim, input.array.ndim)
-    _check_gather("scatter_add", input, d, index)
-    if input.dtype is not src.dtype:
-        raise RuntimeError("scatter(): Expected self.dtype to be equal to src.dtype")
+    _check_gather("scatter_add", input, d, index, src)
     return _scatter_add(input, to(index, dtypes.int64), src, d)
 
 
@@ -136,12 +151,10 @@ def scatter(input, dim, index, src=None, *, value=None, reduce=None):
     if reduce is not None:
         return _scatter_reduced(input, dim, index, value if src is None else src, reduce)
     d = dimension(dim, input.array.ndim)
-    _check_gather("scatter", input, d, index)
     src = value if src is None else src
+    _check_gather("scatter", input, d, index, src if isinstance(src, Tensor) else None)
     if not isinstance(src, Tensor):
         return _scatter_value(input, to(index, dtypes.int64), d, src)
-    if src.dtype is not input.dtype:
-        raise RuntimeError("scatter(): Expected self.dtype to be equal to src.dtype")
     return _scatter(input, to(index, dtypes.int64), src, d)
 
 
@@ -155,14 +168,15 @@ def _scatter_reduced(input, dim, index, src, reduce):
         raise RuntimeError("reduce argument must be either add or multiply.")
     if modes.grad and (input.requires_grad or src.requires_grad):
         raise RuntimeError("scatter(reduce='multiply') isn't differentiable; use scatter_reduce")
-    return _scatter_multiply(input, to(index, dtypes.int64), src, dimension(dim, input.array.ndim))
+    d = dimension(dim, input.array.ndim)
+    _check_gather("scatter", input, d, index, src)
+    return _scatter_multiply(input, to(index, dtypes.int64), src, d)
 
 
 def _scatter_multiply_arrays(input, index, src, dim):
     out = np.array(input)
     if index.size:
-        src = src[tuple(slice(0, n) for n in index.shape)]
-        np.multiply.at(np.atleast_1d(out), _where_along(index, dim) if index.ndim else (index,), src)
+        np.multiply.at(out.reshape(1) if not out.ndim else out, _where_along(index, dim) if index.ndim else (index,), _used(src, index))
     return out
 
 
@@ -173,11 +187,16 @@ def _select_index(index, dim):
     return (slice(None),) * dim + (index,)
 
 
-def _check_vector_index(name, index, n):
+def _check_vector_index(name, index, n=None):
+    """IndexError or RuntimeError unless the index is a vector of integers, which lie below n."""
     if index.array.ndim > 1:
-        raise IndexError(f"{name}(): Index is supposed to be a vector")
+        got = "" if name == "index_select" else (
+            f", but got dim: {index.array.ndim} with type: {dtypes.scalar_type_name(index.dtype)} and size: {list(index.array.shape)}")  # fmt: skip
+        raise IndexError(f"{name}(): Index is supposed to be a vector{got}")
     if index.dtype not in (dtypes.int64, dtypes.int32):
         raise RuntimeError(f"{name}(): Expected dtype int32 or int64 for index")
+    if n is None:
+        return
     places = batching.all_values(index)
     if places.size and (places.min() < 0 or places.max() >= n):
         raise IndexError("index out of range in self")
@@ -200,6 +219,8 @@ def _index_add_arrays(x, index, src, dim):
 def index_select(input, dim, index, *, out=None):
     """The slices of `dim` at the places in a vector of indices. Differentiable in input."""
     d = dimension(dim, input.array.ndim)
+    if not input.array.ndim and index.array.ndim < 2 and index.array.size != 1:
+        raise RuntimeError(f"index_select(): Index to scalar can have only 1 value, got {index.array.size} value(s)")
     _check_vector_index("index_select", index, input.array.shape[d] if input.array.ndim else 1)
     if not input.array.ndim:
         result = _index_select(reshape(input, 1), reshape(index, -1), 0)
@@ -214,26 +235,35 @@ _index_add = op("index_add", _index_add_arrays,
     lambda g, _input, index, _src, _out, dim: _index_select(g, index, dim), promote="keep", batch=batching.index_select_rule)  # fmt: skip
 
 
+def _check_index_source(name, input, dim, index, source):
+    """RuntimeError or IndexError unless `index` names slices of the input, and the source has one for each."""
+    _check_vector_index(name, index)
+    if source.dtype is not input.dtype:
+        raise RuntimeError(f"{name}(): self ({dtypes.scalar_type_name(input.dtype)}) and source ("
+                           f"{dtypes.scalar_type_name(source.dtype)}) must have the same scalar type")  # fmt: skip
+    a, b = input.array.shape, source.array.shape
+    if dim and dim >= len(b):
+        raise RuntimeError(f"{name}(): Indexing dim {dim} is out of bounds of the source tensor with "
+                           + (f"shape {list(b)}" if name == "index_add_" else f"dim {len(b)}"))  # fmt: skip
+    if index.array.size != (b[dim] if b else 1):
+        if not b:
+            raise IndexError(f"Dimension specified as {dim} but tensor has no dimensions")
+        raise RuntimeError(
+            f"{name}(): Number of indices ({index.array.size}) should be equal to source.size(dim): ({b[dim]}), for dim: {dim}"
+        )
+    if (a[:dim] + a[dim + 1 :] != b[:dim] + b[dim + 1 :]) if a and b else a != b:
+        raise RuntimeError("source tensor shape must match self tensor shape, excluding the specified dimension. Got self.shape = "
+                           f"{list(a)} source.shape = {list(b)}")  # fmt: skip
+    _check_vector_index(name, index, a[dim] if a else 1)
+
+
 @public(inplace=True)
 def index_add(input, dim, index, source, *, alpha=1):
     """A copy of input with alpha * source added to the slices of `dim` named by the index. Differentiable in both."""
     d = dimension(dim, input.array.ndim)
+    _check_index_source("index_add_", input, d, index, source)
     if not input.array.ndim:
         return reshape(index_add(reshape(input, 1), 0, index, reshape(source, 1), alpha=alpha), ())
-    _check_vector_index("index_add", index, input.array.shape[d])
-    if not source.array.ndim:
-        source = reshape(source, 1)
-    if source.array.ndim > d and source.array.shape[d] != index.array.size:
-        raise RuntimeError(f"index_add_(): Number of indices ({index.array.size}) should be equal to source.size(dim): "
-                           f"({source.array.shape[d]}), for dim: {d}")  # fmt: skip
-    rest = [s[:d] + s[d + 1 :] for s in (input.array.shape, source.array.shape)]
-    if rest[0] != rest[1]:
-        raise RuntimeError("source tensor shape must match self tensor shape, excluding the specified dimension. Got self.shape = "
-                           f"{list(input.array.shape)} source.shape = {list(source.array.shape)}")  # fmt: skip
-    if source.dtype is not input.dtype:
-        raise RuntimeError("index_add_(): self ("
-                           f"{dtypes.scalar_type_name(input.dtype)}) and source ({dtypes.scalar_type_name(source.dtype)}) must have "
-                           "the same scalar type")  # fmt: skip
     return _index_add(input, reshape(index, -1), source if alpha == 1 else source * alpha, d)
 
 
@@ -257,9 +287,15 @@ _index_mask = op("index_mask", _index_mask_arrays, None, promote="keep", batch="
 def index_fill(input, dim, index, value):
     """A copy of input with a number written to the slices of `dim` named by the index. Differentiable."""
     d = dimension(dim, input.array.ndim)
+    if isinstance(value, Tensor) and value.array.ndim:
+        raise RuntimeError(f"index_fill_ only supports a 0-dimensional value tensor, but got tensor with {value.array.ndim} dimension(s).")
+    if index.dtype is not dtypes.int64:
+        raise IndexError("index_fill_(): Expected dtype int64 for index.")
+    if index.array.ndim > 1:
+        raise RuntimeError("Index has to be a vector/scalar")
+    _checked_index(batching.all_values(index), input.array.shape[d] if input.array.ndim else 1, 0)
     if not input.array.ndim:
         return input.masked_fill(Tensor._from(np.asarray(index.array.size > 0)), value)
-    _checked_index(batching.all_values(index), input.array.shape[d], 0)
     if isinstance(index, batching.Batched) or (isinstance(value, Tensor) and (value.requires_grad or modes.levels)):
         mask = _index_mask(reshape(index, -1), input.array.shape[d])
         return input.masked_fill(reshape(mask, [-1 if i == d else 1 for i in range(input.array.ndim)]), value)
@@ -268,18 +304,45 @@ def index_fill(input, dim, index, value):
     return _index_fill(input, _select_index(index.array, d), value)
 
 
+def _check_index_copy(input, dim, index, source):
+    n, a, b = index.array.size, input.array.shape, source.array.shape
+    if index.array.ndim > 1:
+        raise IndexError(f"index_copy_(): Index should have dimension 1 or 0 (got {index.array.ndim})")
+    if index.dtype is not dtypes.int64:
+        raise IndexError(f"index_copy_(): Expected a long tensor for index, but got {dtypes.scalar_type_name(index.dtype)}")
+    if source.dtype is not input.dtype:
+        raise IndexError("index_copy_(): self and source expected to have the same dtype, but got (self) "
+                           f"{dtypes.scalar_type_name(input.dtype)} and (source) {dtypes.scalar_type_name(source.dtype)}")  # fmt: skip
+    if not b and n != 1:
+        raise IndexError(f"index_copy_(): When source is scalar, index should have one element (got {n})")
+    if a and b and len(a) != len(b):
+        raise IndexError(
+            "index_copy_(): When source and destination are not scalars, their dimensionality must match. Source dimensionality "
+            f"({len(b)}), destination dimensionality ({len(a)})"
+        )
+    slices = [" ".join(map(str, s[:dim] + s[dim + 1 :])) for s in (a, b)]
+    if slices[0] != slices[1]:
+        raise RuntimeError(
+            f"index_copy_(): Source/destination tensor must have same slice shapes. Destination slice shape: {slices[0]} at dimension "
+            f"{dim} and source slice shape: {slices[1]} at dimension 0."
+        )
+    if b and n != b[dim]:
+        raise IndexError(f"index_copy_(): Number of indices ({n}) should be equal to source.size(dim) ({b[dim]})")
+    _check_vector_index("index_copy_", index, a[dim] if a else 1)
+
+
 @public(inplace=True)
 def index_copy(input, dim, index, source):
     """A copy of input with the slices of `dim` named by the index replaced by those of source. Differentiable."""
     d = dimension(dim, input.array.ndim)
-    _check_vector_index("index_copy_", index, input.array.shape[d] if input.array.ndim else 1)
+    _check_index_copy(input, d, index, source)
     if isinstance(index, batching.Batched):
         x, source = (v if v.array.ndim else reshape(v, 1) for v in (input, source))
         along = expand(reshape(index, [-1 if i == d else 1 for i in range(x.array.ndim)]), source.array.shape)
         return reshape(scatter(x, d, along, source), input.array.shape)
     if not input.array.ndim:
-        return reshape(_index_put(reshape(input, 1), reshape(source, 1), (index.array.reshape(1),), False), ())
-    return _index_copy(input, source, _select_index(index.array, d))
+        return reshape(_index_put(reshape(input, 1), reshape(source, -1), (index.array.reshape(-1),), False), ())
+    return _index_copy(input, source, _select_index(index.array if source.array.ndim != 0 else index.array.reshape(()), d))
 
 
 @public()
@@ -287,7 +350,15 @@ def take_along_dim(input, indices, dim=None):
     """gather with broadcasting (over the flat tensor if dim is None). Differentiable in input."""
     if dim is None:
         return gather(flatten(input), 0, flatten(indices))
+    if input.array.ndim != indices.array.ndim:
+        raise RuntimeError("torch.take_along_dim(): input and indices should have the same number of dimensions, but got "
+                           f"{input.array.ndim} dimensions for input, and {indices.array.ndim} dimensions for indices")  # fmt: skip
+    if indices.dtype is not dtypes.int64:
+        raise RuntimeError(f"torch.take_along_dim(): dtype of indices should be Long but got {dtypes.scalar_type_name(indices.dtype)}")
     d = dimension(dim, input.array.ndim)
+    if not input.array.ndim:
+        raise IndexError(f"Dimension specified as {dim} but tensor has no dimensions")
+    check_broadcast(_one_at(input.array.shape, d), _one_at(indices.array.shape, d))
     shape = np.broadcast_shapes(_one_at(input.array.shape, d), _one_at(indices.array.shape, d))
     full = [*shape]
     full[d] = input.array.shape[d]
@@ -313,6 +384,12 @@ def masked_select(input, mask, *, out=None):
     """The elements where the mask holds, as a vector. Differentiable in input."""
     if mask.dtype is not dtypes.bool_:
         raise RuntimeError("masked_select: expected BoolTensor for mask")
+    if isinstance(mask, batching.Batched):
+        raise RuntimeError(
+            "vmap: Attempted to vmap over `mask` in torch.masked_select(self, mask) We cannot support this because for each batch this "
+            "would return a differently shaped Tensor. Please file an issue at https://github.com/pytorch/pytorch/issues if you need this "
+            "feature."
+        )
     check_broadcast(mask.array.shape, input.array.shape)
     shape = np.broadcast_shapes(input.array.shape, mask.array.shape) or (1,)
     result = _masked_select(expand(input, shape), np.nonzero(np.broadcast_to(mask.array, shape)))
@@ -361,10 +438,10 @@ def _masked_scatter_samples(input, mask, source):
 def nonzero(input, *, out=None, as_tuple=False):
     """The indices of the elements that aren't zero: (count, ndim), or a tuple of vectors."""
     if as_tuple:
+        batching.refuse_fallback("nonzero_numpy", input)
         array = input.array if input.array.ndim else input.array.reshape(1)
         return tuple(Tensor._from(i) for i in np.nonzero(array))
-    if isinstance(input, batching.Batched):
-        return batching.in_loop(nonzero)(input)
+    batching.refuse_samples("nonzero", input)
     found = np.nonzero(input.array) if input.array.ndim else ()
     count = found[0].size if found else int(bool(input.array))
     result = Tensor._from(np.ascontiguousarray(np.stack(found, 1)) if found else np.zeros((count, 0), np.int64))
@@ -489,6 +566,7 @@ def bincount(input, weights=None, minlength=0):
 def unique(input, sorted=True, return_inverse=False, return_counts=False, dim=None):
     """The distinct elements (or slices of `dim`), sorted; with their inverse indices and counts if asked for."""
     del sorted
+    batching.refuse_samples("_unique2" if dim is None else "unique_dim", input)
     found = np.unique(input.array, False, return_inverse, return_counts, dim)
     if not isinstance(found, tuple):
         return Tensor._from(found)
@@ -528,6 +606,7 @@ def unique_consecutive(input, return_inverse=False, return_counts=False, dim=Non
     >>> torch.unique_consecutive(torch.tensor([1, 1, 2, 1]))
     tensor([1, 2, 1])
     """
+    batching.refuse_samples("unique_consecutive", input)
     found = _unique_consecutive(input, None if dim is None else dimension(dim, input.array.ndim))
     parts = [x for x, wanted in zip(found, (True, return_inverse, return_counts)) if wanted]
     return tuple(parts) if len(parts) > 1 else parts[0]
@@ -555,6 +634,7 @@ def unravel_index(indices, shape):
 
 
 @public()
+@batching.in_loop
 def argwhere(input):
     """The indices of the elements that aren't zero: (count, ndim) int64."""
     return nonzero(input)
@@ -581,6 +661,10 @@ def one_hot(tensor, num_classes=-1):
     if index.size and index.min() < 0:
         raise RuntimeError("Class values must be non-negative.")
     if num_classes == -1:
+        if isinstance(tensor, batching.Batched):
+            raise RuntimeError(
+                "When vmap-ing torch.nn.functional.one_hot, please provide an explicit positive num_classes argument."
+            )
         if not index.size:
             raise RuntimeError("Can not infer total number of classes from empty tensor.")
         num_classes = int(index.max()) + 1

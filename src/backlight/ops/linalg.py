@@ -318,8 +318,10 @@ def baddbmm(input, batch1, batch2, *, beta=1, alpha=1, out=None):
 
 
 @public(method=False, module="nn.functional")
-def linear(input, weight, bias=None):
+def linear(input, weight, bias=None, *, out=None):
     """input @ weight.T + bias. (..., I), (O, I), (O) -> (..., O). Differentiable in all."""
+    if out is not None:
+        return write_out(out, linear(input, weight, bias), "linear", exact=True)
     try:
         x, w = input.array, weight.array
     except AttributeError:

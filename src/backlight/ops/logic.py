@@ -6,6 +6,7 @@ import numpy as np
 
 from .. import batching, dtypes
 from ..op import face, op, operator, public, write_out
+from ..state import modes
 from ..tensor import Tensor
 from .check import not_implemented, not_tensor
 from .pointwise import (
@@ -183,6 +184,11 @@ def isclose(input, other, rtol=1e-05, atol=1e-08, equal_nan=False):
 def allclose(input, other, rtol=1e-05, atol=1e-08, equal_nan=False) -> bool:
     """Whether all elements are close: see isclose."""
     _same_dtype(input, other)
+    if modes.levels and batching.level_of([input, other]) is not None:
+        raise RuntimeError(
+            "vmap over torch.allclose isn't supported yet. Please file an issue at https://github.com/pytorch/pytorch/issues if you need this "
+            "feature."
+        )
     return bool(np.allclose(input.array, other.array, rtol, atol, equal_nan))
 
 
@@ -191,6 +197,7 @@ def equal(input, other) -> bool:
     """Whether both tensors have the same size and elements."""
     if not isinstance(other, Tensor):
         raise not_tensor("equal", input=input, other=other)
+    batching.refuse_fallback("equal", input, other)
     return input.array.shape == other.array.shape and bool(np.array_equal(input.array, other.array))
 
 

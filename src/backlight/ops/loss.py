@@ -14,7 +14,7 @@ from ..tensor import Tensor
 from .activation import functional, logsigmoid
 from .cast import to
 from .check import not_implemented, not_tensor
-from .choose import clamp, clamp_min, masked_fill, minimum, where
+from .choose import clamp, clamp_min, masked_fill, minimum, select, where
 from .composite import composite
 from .gather import _index_select
 from .linalg import vector_norm
@@ -100,14 +100,14 @@ _mse = op("mse_loss", lambda x, target, reduction: _loss_arrays(lambda d, _p: d 
 
 def _huber_arrays(d, delta):
     size = np.abs(d)
-    return np.where(size <= delta, d.dtype.type(0.5) * d * d, d.dtype.type(delta) * (size - d.dtype.type(0.5 * delta)))
+    return select(size <= delta, d.dtype.type(0.5) * d * d, d.dtype.type(delta) * (size - d.dtype.type(0.5 * delta)))
 
 
 def _smooth_arrays(d, beta):
     if beta == 0:
         return np.abs(d)
     size = np.abs(d)
-    return np.where(size < beta, d.dtype.type(0.5 / beta) * d * d, size - d.dtype.type(0.5 * beta))
+    return select(size < beta, d.dtype.type(0.5 / beta) * d * d, size - d.dtype.type(0.5 * beta))
 
 
 _huber = op("huber_loss", _loss_arrays(_huber_arrays),
@@ -222,7 +222,7 @@ _nll2d = op("nll_loss2d", _nll_arrays,
 nll_gradient = op("nll_gradient", lambda g, target, weight, shape, reduction, ignore:
         _nll_gradient_arrays(g, shape, target, weight, reduction, ignore),
     lambda g, _input, target, weight, _out, _shape, reduction, ignore: nll_back(g, target, weight, reduction, ignore),
-    None, None, promote="keep", optional=("weight",))  # fmt: skip
+    None, None, promote="keep", optional=("weight",), batch=batching.nll_gradient_rule)  # fmt: skip
 
 
 @twin(lambda g, target, weight, reduction, ignore: _nll_arrays(g, target, weight, reduction, ignore))
@@ -257,7 +257,8 @@ _nll_plain = op("nll_loss_plain", _plain_arrays,
     lambda g, input_shape, target, _out, reduction: _nll_plain_gradient(g, target, input_shape, reduction),
     None, promote="keep", node="NllLossBackward0", batch=batching.nll_rule)  # fmt: skip
 _nll_plain_gradient = op("nll_loss_plain_gradient", _plain_gradient_arrays,
-    lambda g, _input, target, _out, _shape, reduction: _nll_plain(g, target, reduction), None, promote="keep")  # fmt: skip
+    lambda g, _input, target, _out, _shape, reduction: _nll_plain(g, target, reduction), None, promote="keep",
+    batch=batching.nll_gradient_rule)  # fmt: skip
 
 
 def _is_plain(x, t, ndim, ignore_index):
@@ -334,16 +335,15 @@ def cross_entropy(
     shape = [1] * input.array.ndim
     shape[dim] = -1
     smooth = -sum(scores if weight is None else scores * reshape(weight, shape), dim)
-    ignored = Tensor._from(target.array == ignore_index)
+    ignored = target == ignore_index
     smooth = masked_fill(smooth, ignored, 0)
     if reduction == "mean":
         if weight is None:
-            smooth = sum(smooth) / float((~ignored.array).sum())
+            smooth = sum(smooth) / sum(~ignored)
         else:
-            safe = np.where(ignored.array, 0, target.array)
-            smooth = sum(smooth) / sum(
-                masked_fill(reshape(_index_select(weight, Tensor._from(safe.reshape(-1)), 0), safe.shape), ignored, 0)
-            )
+            safe = masked_fill(target, ignored, 0)
+            each = reshape(_index_select(weight, reshape(safe, -1), 0), target.array.shape)
+            smooth = sum(smooth) / sum(masked_fill(each, ignored, 0))
     elif reduction == "sum":
         smooth = sum(smooth)
     return (1 - label_smoothing) * hard + label_smoothing / classes * smooth

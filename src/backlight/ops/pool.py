@@ -246,8 +246,15 @@ def _avg_pool_face(n):
         table, sizes = _table(spatial, kernel, stride, padding, one, ceil_mode)
         divisor = _divisor(spatial, kernel, stride, padding, table, sizes, count_include_pad, divisor_override)
         result = _avg_pools[n](input, table, sizes, divisor)
-        return result if out is None else write_out(out, result, exact=True)
+        return result if out is None else write_out(out, result, name, exact=True)
 
+    if n == 1:  # has no `out`
+        whole = function
+
+        def function(input, kernel_size, stride=None, padding=0, ceil_mode=False, count_include_pad=True):
+            return whole(input, kernel_size, stride, padding, ceil_mode, count_include_pad)
+
+    function.__name__ = function.__qualname__ = name
     function.__doc__ = f"The mean of every window of {n} dimension(s). (N, C, *S) or (C, *S) -> pooled sizes. Differentiable."
     public(method=False, name=name)(function)
     return public(name=name, **functional)(function)
@@ -286,6 +293,7 @@ def _adaptive_avg_face(n):
         table, out = _adaptive_table(spatial, sizes)
         return _adaptive_avg_pools[n](input, table, out, (table >= 0).sum(1).astype(float))
 
+    function.__name__ = function.__qualname__ = name
     function.__doc__ = f"Means of windows chosen so that the result has output_size, in {n} dimension(s). Differentiable."
     public(method=False, name=name)(function)
     return public(name=name, **functional)(function)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+import operator
 
 import numpy as np
 
 from .. import batching, dtypes, random, views
 from ..creation import _finish, _shape, no_gradient
+from ..inplace import VMAPPED, check_captured
 from ..op import inplace, op, public, write_out
 from ..state import modes
 from ..tensor import Tensor
@@ -140,6 +142,8 @@ def normal(mean, std=1.0, size=None, *, generator=None, out=None, dtype=None, de
         return _random(
             lambda s: random.normal(s, t.array_type, mean, std, generator=generator), shape, device, requires_grad, out
         )
+    if modes.levels:
+        mean, std = (batching.drawn_from(v) if isinstance(v, Tensor) else v for v in (mean, std))
     arrays = [v.array for v in (mean, std) if isinstance(v, Tensor)]
     shape = np.broadcast_shapes(*(a.shape for a in arrays))
     t = dtypes.promote(arrays)
@@ -157,7 +161,7 @@ def normal(mean, std=1.0, size=None, *, generator=None, out=None, dtype=None, de
 @public()
 def bernoulli(input, p=None, *, generator=None, out=None):
     """Zeros and ones, one with the probability that the element gives (or p for all). No gradient."""
-    result = _bernoulli(input, p, generator)
+    result = _bernoulli(batching.drawn_from(input) if modes.levels else input, p, generator)
     return result if out is None else write_out(out, to(result, out.dtype))
 
 
@@ -168,7 +172,8 @@ def multinomial(input, num_samples, replacement=False, *, generator=None, out=No
         raise RuntimeError("prob_dist must be 1 or 2 dim")
     if out is not None and out.dtype is not dtypes.int64:
         raise RuntimeError(f"multinomial expects Long tensor out, got: {dtypes.scalar_type_name(out.dtype)}")
-    result = _multinomial(input.detach(), num_samples, replacement, generator)
+    input = batching.drawn_from(input.detach()) if modes.levels else input.detach()
+    result = _multinomial(input, num_samples, replacement, generator)
     return result if out is None else write_out(out, result)
 
 
@@ -182,12 +187,44 @@ def _multinomial_arrays(x, num_samples, replacement, generator):
 _multinomial = op("multinomial", _multinomial_arrays, None, promote="keep", batch=batching.random_rule)
 
 
+def _samples(name, fill, tensor, args, **kwargs):
+    """What a random fill writes into a tensor under vmap."""
+    levels, shape, kind = batching.vmap_levels(), tensor.array.shape, tensor.array.dtype
+    if any(level.randomness == "error" for level in levels):
+        batching.sampled(None, ())
+    for level in levels:
+        if level.randomness == "different" and not batching.depends(tensor, level):
+            if any(batching.depends(a, level) for a in args):
+                raise RuntimeError(VMAPPED.replace("arithmetic", name.strip("_")))
+            raise RuntimeError(
+                "vmap: Cannot ask for different inplace randomness on an unbatched tensor. This will appear like same randomness. "
+                "If this is necessary for your usage, please file an issue with functorch."
+            )
+    args = [batching.all_values(batching.drawn_from(expand(a, shape))) if isinstance(a, Tensor) else a for a in args]
+    return batching.sampled(lambda whole: fill(np.empty(whole, kind), *args, **kwargs), shape)
+
+
+def _random_integers(array, *bounds, generator=None, **named):
+    """random_(): all that the type holds; random_(to): from 0; random_(from, to)."""
+    bounds = (*bounds, *[named.pop(k) for k in ("from", "to") if k in named])
+    if len(bounds) > 2:
+        raise TypeError(f"random_() takes 2 positional arguments but {len(bounds)} were given")
+    if named or any(isinstance(b, (bool, float)) for b in bounds):
+        raise invalid_combination("random_", *bounds, **named)
+    bounds = [b if b is None else operator.index(b) for b in bounds]
+    return random.random_(array, *([0] if len(bounds) == 1 else []), *bounds, generator=generator)
+
+
 def _filling(name, fill, words):
     def method(self, *args, generator=None, **kwargs):
+        if modes.captured:
+            check_captured(self, name)
+        if modes.levels and batching.vmap_levels():
+            samples = _samples(name, fill, self, args, generator=generator, **kwargs)
+            if hasattr(self, "write"):
+                return self.write(samples)
+            return inplace(lambda old: old * 0 + samples, self)
         args = [a.array if isinstance(a, Tensor) else a for a in args]
-        if hasattr(self, "write"):  # under vmap
-            kind = self.array.dtype
-            return self.write(batching.sampled(lambda shape: fill(np.empty(shape, kind), *args, **kwargs), self.array.shape))
         views.check_writable(self)
         fill(self.array, *args, generator=generator, **kwargs)
         views.bump(self)
@@ -203,7 +240,7 @@ def _filling(name, fill, words):
 _filling("uniform_", random.uniform_, "uniform random numbers from [low, high)")
 _filling("normal_", random.normal_, "normal random numbers")
 _filling("bernoulli_", random.bernoulli_, "zeros and ones")
-_filling("random_", random.random_, "random integers")
+_filling("random_", _random_integers, "random integers: of its whole type, from [0, to) or from [from, to)")
 _filling("exponential_", random.exponential_, "exponential random numbers")
 _filling("geometric_", random.geometric_, "geometric random numbers")
 _filling("cauchy_", random.cauchy_, "Cauchy random numbers")

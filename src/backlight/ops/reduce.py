@@ -108,7 +108,9 @@ def sum(input, dim=None, keepdim=False, *, dtype=None, out=None):
         kind = input.array.dtype.kind
     except AttributeError:
         raise not_tensor("sum", input=input) from None
-    if dtype is None and kind in "biu" and input.array.dtype.itemsize < 8:
+    if dtype is None and out is not None:
+        dtype = out.dtype
+    elif dtype is None and kind in "biu" and input.array.dtype.itemsize < 8:
         dtype = dtypes.int64
     if dtype is not None:
         input = to(input, dtype)
@@ -116,7 +118,7 @@ def sum(input, dim=None, keepdim=False, *, dtype=None, out=None):
         result = _sum_all(input, tuple(range(input.array.ndim)), keepdim)
     else:
         result = _sum_dims(input, dims_of(dim, input.array.ndim), keepdim)
-    return result if out is None else write_out(out, result)
+    return result if out is None else write_out(out, result, exact=True)
 
 
 @public()
@@ -319,7 +321,9 @@ def prod_gradient(g, x, _product):
 @public()
 def prod(input, dim=None, keepdim=False, *, dtype=None, out=None):
     """The product over `dim` (all elements if None). Differentiable, also through zeros."""
-    if dtype is None and input.array.dtype.kind in "biu":
+    if dtype is None and out is not None:
+        dtype = out.dtype
+    elif dtype is None and input.array.dtype.kind in "biu":
         dtype = dtypes.int64
     if dtype is not None:
         input = to(input, dtype)
@@ -330,7 +334,7 @@ def prod(input, dim=None, keepdim=False, *, dtype=None, out=None):
         result = _prod_all(input)
     else:
         result = _prod(input, dimension(dim, input.array.ndim), keepdim)
-    return result if out is None else write_out(out, result)
+    return result if out is None else write_out(out, result, exact=True)
 
 
 # Extremes

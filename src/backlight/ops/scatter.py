@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import builtins
-
 import numpy as np
 
 from .. import batching, dtypes
@@ -14,7 +12,7 @@ from .arrange import _diagonal, _diagonal_arrays
 from .cast import to
 from .check import not_tensor
 from .choose import masked_fill, sum_all, where_one, where_zero
-from .gather import _check_gather, _check_vector_index, _gather, _scatter_value, _where_along, fit
+from .gather import _check_gather, _check_index_source, _gather, _scatter_value, _used, _where_along, fit
 from .index import zero_of
 from .shape import (
     _element_strides,
@@ -62,11 +60,6 @@ def _scatter_reduce_arrays(x, index, src, dim, reduce, include_self):
         count = _group_sizes_arrays(index, x, dim, include_self)
         return (np.floor_divide if x.dtype.kind in "iu" else np.divide)(out, count).astype(x.dtype)
     return out
-
-
-def _used(src, index):
-    """The part of the source that the index covers."""
-    return src[tuple([slice(0, n) for n in index.shape])]
 
 
 def _group_sizes_arrays(index, x, dim, include_self):
@@ -156,24 +149,12 @@ def scatter_reduce(input, dim, index, src, reduce, *, include_self=True):
     d = dimension(dim, input.array.ndim)
     if reduce not in _COMBINE:
         raise RuntimeError(f"reduce argument must be either sum, prod, mean, amax or amin, got {reduce}.")
-    _check_gather("scatter", input, d, index)
-    if input.dtype is not src.dtype:
-        raise RuntimeError("scatter(): Expected self.dtype to be equal to src.dtype")
-    _check_scattered(d, index, src)
+    _check_gather("scatter", input, d, index, src)
     index = to(index, dtypes.int64)
     if not input.array.ndim or not src.array.ndim or not index.array.ndim:
         flat = (v if v.array.ndim else reshape(v.clone(), 1) for v in (input, index, src))  # a copy, which may be saved
         return reshape(_scatter_reduce(*flat, 0, reduce, include_self), input.array.shape)
     return _scatter_reduce(input, index, src, d, reduce, include_self)
-
-
-def _check_scattered(dim, index, src):
-    """RuntimeError unless the index fits into the source."""
-    a, b = index.array.shape, src.array.shape
-    if index.array.size and (builtins.max(len(a), 1) != builtins.max(len(b), 1) or any(n > m for n, m in zip(a, b))):
-        raise RuntimeError(
-            f"Expected index {list(a)} to be no larger than src {list(b)} in all dimensions, dimension {dim} included"
-        )
 
 
 @public(inplace=True)
@@ -185,14 +166,8 @@ def index_reduce(input, dim, index, source, reduce, *, include_self=True):
     d = dimension(dim, input.array.ndim)
     if reduce not in ("prod", "mean", "amax", "amin"):
         raise RuntimeError(f"reduce argument must be either prod, mean, amax or amin, got {reduce}.")
-    _check_vector_index("index_reduce", index, input.array.shape[d] if input.array.ndim else 1)
-    if input.dtype is not source.dtype:
-        raise RuntimeError("index_reduce_(): self and source expected to have the same dtype, but got "
-                           f"{dtypes.scalar_type_name(input.dtype)} and {dtypes.scalar_type_name(source.dtype)}")  # fmt: skip
+    _check_index_source("index_reduce_", input, d, index, source)
     whole, source = (v if v.array.ndim else reshape(v.clone(), 1) for v in (input, source))
-    if source.array.shape[d] != index.array.size:
-        raise RuntimeError(f"index_reduce_(): Number of indices ({index.array.size}) should be equal to source.size(dim): "
-                           f"({source.array.shape[d]}), for dim: {d}")  # fmt: skip
     shape = [-1 if i == d else 1 for i in range(source.array.ndim)]
     index = expand(reshape(to(index, dtypes.int64), shape), source.array.shape)
     result = _index_reduce(whole, index, source, d, reduce, include_self)
@@ -222,13 +197,17 @@ _untake = op("untake", lambda g, index, shape: _put_arrays(np.zeros(shape, g.dty
     lambda g, _input, index, _out, _shape: _take(g, index), None, promote="keep")  # fmt: skip
 
 
-def _check_places(name, input, index):
-    """RuntimeError or IndexError unless the index holds int64 places of the flat input."""
+def _check_index_type(name, index):
     if index.dtype is not dtypes.int64:
         raise RuntimeError(f"{name}(): Expected a long tensor for index, but got {dtypes.scalar_type_name(index.dtype)}")
+
+
+def _check_places(name, input, index):
+    """RuntimeError or IndexError unless the index holds int64 places of the flat input."""
+    _check_index_type(name, index)
     n, index = input.array.size, batching.all_values(index)
     if index.size and not n:
-        raise IndexError(f"{name}(): tried to {'take from' if name == 'take' else 'put elements into'} an empty tensor")
+        raise IndexError(f"{name}(): {'tried to take from' if name == 'take' else 'Tried to put elements into'} an empty tensor")
     wrong = (index < -n) | (index >= n)
     if wrong.any():
         raise IndexError(f"out of range: tried to access index {index[wrong][0]} on a tensor of {n} elements.")
@@ -237,12 +216,13 @@ def _check_places(name, input, index):
 @public(inplace=True)
 def put(input, index, source, accumulate=False):
     """A copy of input with source written (or added) at indices into the flat tensor. Differentiable in both."""
-    if source.array.size != index.array.size:
-        raise RuntimeError("put_(): Expected source and index to have the same number of elements, but got source.numel() = "
-                           f"{source.array.size}, index.numel() = {index.array.size}")  # fmt: skip
     if source.dtype is not input.dtype:
         raise RuntimeError(f"put_(): self and source expected to have the same dtype, but got self.dtype = "
                            f"{dtypes.scalar_type_name(input.dtype)} and source.dtype = {dtypes.scalar_type_name(source.dtype)}")  # fmt: skip
+    _check_index_type("put_", index)
+    if source.array.size != index.array.size:
+        raise IndexError("put_(): Expected source and index to have the same number of elements, but got source.numel() = "
+                         f"{source.array.size}, index.numel() = {index.array.size}")  # fmt: skip
     _check_places("put_", input, index)
     return _put(input, index, source, accumulate)
 

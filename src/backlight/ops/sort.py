@@ -10,6 +10,7 @@ from .. import dtypes
 from ..op import face, op, public, twin, write_out
 from ..tensor import Tensor, dimension
 from .cast import clone, to
+from .check import not_implemented
 from .choose import masked_fill
 from .gather import _ungather
 from .join import cat
@@ -40,13 +41,15 @@ def _scan(name, primitive, doc):
     of_number = _of_number(name)
 
     def function(input, dim, *, dtype=None, out=None):
-        if dtype is None and input.array.dtype.kind in "biu":
-            dtype = dtypes.int64
-        if dtype is not None:
+        if dtype is None:
+            dtype = out.dtype if out is not None else dtypes.int64 if input.array.dtype.kind in "biu" else input.dtype
+        if dtype is not input.dtype:
             input = to(input, dtype)
+        if dtype is dtypes.bool_:
+            raise not_implemented(f"{name}_out_cpu", input)
         d = dimension(dim, input.array.ndim)
         result = primitive(input, d) if input.array.ndim else of_number(input)
-        return result if out is None else write_out(out, to(result, out.dtype), name)  # of any type, as PyTorch has it
+        return result if out is None else write_out(out, result, name, exact=True)
 
     function.__name__, function.__doc__ = name, doc
     return face(function, name=name, inplace=True)
@@ -273,4 +276,4 @@ def diff(input, n=1, dim=-1, prepend=None, append=None, *, out=None):
         size = result.array.shape[d]
         late, early = narrow(result, d, 1, size - 1), narrow(result, d, 0, size - 1)
         result = logical_xor(late, early) if result.dtype is dtypes.bool_ else late - early
-    return result if out is None else write_out(out, result)
+    return result if out is None else write_out(out, result, "logical_xor" if result.dtype is dtypes.bool_ else "sub")
