@@ -11,6 +11,7 @@ import pytest  # noqa: E402
 import torch  # noqa: E402
 
 torch.set_num_threads(1)
+torch.set_warn_always(True)  # or what a test sees would depend on which tests ran before
 
 
 def pytest_addoption(parser):

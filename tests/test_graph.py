@@ -335,3 +335,46 @@ def test_mutated_tensors_are_freed_with_the_graph():
         assert len(context.cloned) == 1
         del y
         assert len(context.cloned) == 0
+
+
+@program
+def sequence_numbers(T, log):
+    x, y, z = (T.ones(3, requires_grad=True) for _ in range(3))
+    for numbers in ((100, 99, 98), (3, 10**6, 5)):
+        a, b = x + y, y + z
+        c = a * b
+        for tensor, number in zip((a, b, c), numbers):
+            tensor.grad_fn._set_sequence_nr(number)
+            log.append(tensor.grad_fn._sequence_nr())
+        for name, tensor in zip("abcxyz", (a, b, c, x, y, z)):
+            tensor.register_hook(lambda g, name=name: log.append(name))
+        c.sum().backward()
+        log.append(x.grad)
+
+
+@program
+def gradients_with_a_history(T, log):
+    def show(grad):
+        log.extend([grad, grad._version, grad.grad_fn and grad.grad_fn.name()])
+        log.append([node and node.name() for node, _ in grad.grad_fn.next_functions] if grad.grad_fn else None)
+
+    for x in (T.ones(2), T.ones(2, 3).t(), T.ones(1).expand(3)):
+        x = x.detach().requires_grad_()
+        for _ in range(2):
+            (x * x * x).sum().backward(create_graph=True)
+            show(x.grad)
+        y = x * 1
+        y.retain_grad()
+        for _ in range(2):
+            (y * y).sum().backward(create_graph=True)
+            show(y.grad)
+
+
+@program
+def what_may_not_be_deleted(T, log):
+    x = T.ones(2, requires_grad=True)
+    log.append(x._backward_hooks)
+    x.register_hook(lambda g: g)
+    log.append(list(x._backward_hooks))
+    for name in ("_backward_hooks", "_grad_fn", "data", "requires_grad"):
+        attempt(log, lambda name=name: delattr(x, name))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from . import dtypes
 from .dtypes import Size
+from .engine import node_and_number
 from .tensor import Tensor, dimension
 
 
@@ -122,6 +123,18 @@ def _regular_strides(array, strides):
     return strides
 
 
+def _backward_hooks(self):
+    """The tensor's hooks by number, None if it has none."""
+    if self.node is None:
+        return None
+    node, number = node_and_number(self.node)
+    return None if node.hooks is None else node.hooks.tensor.get(number)
+
+
+def _keep_backward_hooks(_self):
+    raise RuntimeError("Deletion of _backwards_hooks not allowed!")
+
+
 def _keep_grad_fn(_self):
     raise RuntimeError("Deletion of _grad_fn not allowed. Detach tensor instead!")
 
@@ -131,6 +144,7 @@ for _name, _property in (
     ("ndim", property(dim)),
     ("dtype", property(dtype)),
     ("volatile", property(volatile)),
+    ("_backward_hooks", property(_backward_hooks, fdel=_keep_backward_hooks)),
     ("_grad_fn", property(lambda self: self.grad_fn, fdel=_keep_grad_fn)),
 ):
     setattr(Tensor, _name, _property)

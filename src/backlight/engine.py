@@ -153,12 +153,12 @@ class AccumulateGrad(Node):
             return edges
         if g.array.dtype != self.array.dtype:
             g = g.to(dtypes.from_array_type(self.array.dtype))
-        if self.grad is None and g.node is not None and not g.array.flags.c_contiguous and self.array.flags.c_contiguous:
-            self.grad = Tensor._from(np.empty_like(self.array)).copy_(g)  # as PyTorch does, for the leaf's memory layout
-        elif self.grad is None:
-            self.grad = g.clone() if g.node is not None else Tensor._from(g.array.copy())
-        else:
+        if self.grad is not None:
             self.grad = self.grad + g
+        elif 0 in self.array.strides:  # expanded
+            self.grad = g.clone()
+        else:
+            self.grad = Tensor._from(np.empty_like(self.array)).copy_(g)  # as PyTorch does, for the leaf's memory layout
         return edges
 
 

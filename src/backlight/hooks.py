@@ -108,11 +108,7 @@ def run_retain_grad(node, g) -> None:
         tensor = reference()
         if tensor is not None and grads[number] is not None:
             value, before = as_tensor(grads[number]), tensor.__dict__.get("_grad")
-            if before is not None:
-                value = before + value
-            elif value.node is None:  # pyright: ignore[reportOptionalMemberAccess]
-                value = engine.Tensor._from(value.array.copy())  # pyright: ignore[reportOptionalMemberAccess]
-            tensor.__dict__["_grad"] = value
+            tensor.__dict__["_grad"] = value.clone() if before is None else before + value  # pyright: ignore[reportOptionalMemberAccess]
 
 
 def run_pre_hooks(node, g):

@@ -22,7 +22,7 @@ class _NodeType(type):
         return isinstance(instance, engine.Node)
 
     def __subclasscheck__(cls, subclass):
-        return issubclass(subclass, engine.Node)
+        return subclass is cls or issubclass(subclass, engine.Node)
 
 
 class Node(metaclass=_NodeType):

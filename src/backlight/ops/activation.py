@@ -25,7 +25,7 @@ def _relu_arrays(x):
     return x.clip(0, np.inf)  # a fifth of the time: NumPy's maximum with a number isn't vectorised
 
 
-relu_ = unary("relu", _relu_arrays, lambda g, _input, out: kept_where(g, out > 0), promote="arith",
+relu_ = unary("relu", _relu_arrays, lambda g, _input, out: kept_where(g, ~(out <= 0)), promote="arith",
               doc="max(input, 0). (*S) -> (*S). Differentiable (0 at 0).")  # fmt: skip
 
 
@@ -73,7 +73,7 @@ def write_if(inplace, input, function):
 
 
 def _elu_arrays(x, alpha, scale, rate):
-    below = np.expm1(np.minimum(x, 0) * x.dtype.type(rate)) * x.dtype.type(alpha * scale)
+    below = np.expm1(np.minimum(0, x) * x.dtype.type(rate)) * x.dtype.type(alpha * scale)
     return select(x > 0, x * x.dtype.type(scale), below)
 
 
@@ -249,7 +249,7 @@ def relu6(input, inplace=False):
 _hardsigmoid = unary("hardsigmoid", lambda x: np.clip(x / 6 + x.dtype.type(0.5), 0, 1),
     lambda g, input, _out: kept_where(g, (input > -3) & (input < 3)) / 6, public=False)  # fmt: skip
 _hardswish = unary("hardswish", lambda x: x * np.clip(x + 3, 0, 6) / 6,
-    lambda g, input, _out: kept_where(g, input >= 3) + kept_where(g, (input > -3) & (input < 3)) * (input / 3 + 0.5), public=False)  # fmt: skip
+    lambda g, input, _out: kept_where(g, input >= 3) + kept_where(g * (input / 3 + 0.5), ~((input >= 3) | (input <= -3))), public=False)  # fmt: skip
 
 
 @public(**functional)
@@ -264,7 +264,7 @@ def hardswish(input, inplace=False):
     return write_if(inplace, input, _hardswish)
 
 
-_hardshrink = op("hardshrink", lambda x, lambd: select(np.abs(x) > lambd, x, x.dtype.type(0)),
+_hardshrink = op("hardshrink", lambda x, lambd: select(np.abs(x) <= lambd, x.dtype.type(0), x),
     lambda g, input, _out, lambd: kept_where(g, (input > lambd) | (input < -lambd)), promote="arith", batch="elementwise")  # fmt: skip
 _softshrink = op("softshrink", lambda x, lambd: select(x > lambd, x - x.dtype.type(lambd), np.where(x < -lambd, x + x.dtype.type(lambd), x * 0)),
     lambda g, input, _out, lambd: kept_where(g, (input > lambd) | (input < -lambd)), promote="arith", batch="elementwise")  # fmt: skip
@@ -301,8 +301,8 @@ def softsign(input):
     return input / (input.abs() + 1)
 
 
-_threshold = op("threshold", lambda x, threshold, value: select(x > threshold, x, x.dtype.type(value)),
-    lambda g, input, _out, threshold, _value: kept_where(g, input > threshold), promote="arith", batch="elementwise")  # fmt: skip
+_threshold = op("threshold", lambda x, threshold, value: select(x <= threshold, x.dtype.type(value), x),
+    lambda g, input, _out, threshold, _value: kept_where(g, ~(input <= threshold)), promote="arith", batch="elementwise")  # fmt: skip
 
 
 @public(**functional)

@@ -169,14 +169,18 @@ for _name, _target in (
 
 
 def _type_method(self, dtype=None):
-    """The name of the tensor's type ("torch.FloatTensor"), or the tensor as another type."""
+    """The name of the tensor's type ("torch.FloatTensor"), or the tensor as another: a dtype, or a type or its name."""
     if dtype is None:
         return f"torch.{dtypes.scalar_type_name(self.dtype)}Tensor"
     if isinstance(dtype, str):
-        kind = dtype.removeprefix("torch.").removesuffix("Tensor")
-        dtype = next((t for t in dtypes.ALL if dtypes.scalar_type_name(t) == kind), None)
-        if dtype is None:
-            raise ValueError(f"invalid type: '{kind}'")
+        found = next((t for t in dtypes.ALL if dtype == f"torch.{dtypes.scalar_type_name(t)}Tensor"), None)
+        if found is None:
+            raise ValueError(f"invalid type: '{dtype}'")
+        dtype = found
+    elif isinstance(dtype, type):
+        dtype = dtypes.get_default_dtype() if dtype is Tensor else getattr(dtype, "dtype", None)
+    if not isinstance(dtype, dtypes.dtype):
+        raise TypeError("dtype must be a type, str, or dtype object")
     return to(self, dtype)
 
 

@@ -44,8 +44,10 @@ _NUMBERS = (float, int, type(None))
 
 
 def _clamp_arrays(x, min, max):
-    if x.dtype.kind == "f" and x.size >= 4096:  # clip with two limits is vectorised, with one it isn't
-        min, max = -np.inf if min is None else min, np.inf if max is None else max
+    if min is None or max is None:
+        if x.dtype.kind == "f" and x.size >= 4096:  # with two limits clip is vectorised, minimum and maximum aren't
+            return np.clip(x, -np.inf if min is None else min, np.inf if max is None else max)
+        return np.maximum(min, x) if max is None else np.minimum(max, x)  # in this order -0. stays
     return np.clip(x, min, max) if min is None or max is None or min <= max else np.full_like(x, max)
 
 

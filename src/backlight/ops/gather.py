@@ -22,7 +22,7 @@ from .shape import constant_pad, expand, flatten, narrow, reshape
 def _check_gather(name, x, dim, index, src=None):
     """RuntimeError or IndexError for a type, shape or value that gather, or scatter with its source, doesn't take."""
     if index.dtype not in (dtypes.int64, dtypes.int32) and index.array.size:
-        raise RuntimeError(f"{name}(): Expected dtype int32/int64 for index")
+        raise RuntimeError(f"{name.removesuffix('_add')}(): Expected dtype int32/int64 for index")
     if src is not None and src.dtype is not x.dtype:
         raise RuntimeError("scatter(): Expected self.dtype to be equal to src.dtype")
     if not index.array.size:
@@ -121,13 +121,15 @@ _scatter_value = op("scatter_value", lambda x, index, dim, value: _scatter_array
 
 
 def _fit_arrays(g, shape):
-    g = g if g.ndim == len(shape) else g.reshape((1,) * len(shape))
+    if g.ndim != len(shape):
+        g = g.reshape((1,) * len(shape)) if g.size else np.zeros(shape, g.dtype)
     return g if g.shape == shape else np.pad(g, [(0, n - m) for n, m in zip(shape, g.shape, strict=True)])
 
 
 def fit(g, shape):
     """g with zeros appended up to the shape (a scatter may use only part of its source)."""
-    g = g if g.array.ndim == len(shape) else reshape(g, (1,) * len(shape))
+    if g.array.ndim != len(shape):  # a number and a vector of one, or an empty index
+        g = reshape(g, (1,) * len(shape)) if g.array.size else Tensor._from(np.zeros(shape, g.array.dtype))
     if g.array.shape == shape:
         return g
     widths = [w for n, m in zip(reversed(shape), reversed(g.array.shape), strict=True) for w in (0, n - m)]
@@ -187,18 +189,22 @@ def _select_index(index, dim):
     return (slice(None),) * dim + (index,)
 
 
-def _check_vector_index(name, index, n=None):
-    """IndexError or RuntimeError unless the index is a vector of integers, which lie below n."""
+def _check_vector_index(name, index, n=None, several=False):
+    """IndexError or RuntimeError unless the index is a vector of integers, which lie below n (several: of a matrix or more)."""
     if index.array.ndim > 1:
         got = "" if name == "index_select" else (
             f", but got dim: {index.array.ndim} with type: {dtypes.scalar_type_name(index.dtype)} and size: {list(index.array.shape)}")  # fmt: skip
         raise IndexError(f"{name}(): Index is supposed to be a vector{got}")
     if index.dtype not in (dtypes.int64, dtypes.int32):
-        raise RuntimeError(f"{name}(): Expected dtype int32 or int64 for index")
+        got = " or int64 for index" if name == "index_select" else f"/int64 for index but got: {dtypes.scalar_type_name(index.dtype)}"
+        raise RuntimeError(f"{name}(): Expected dtype int32{got}")
     if n is None:
         return
     places = batching.all_values(index)
     if places.size and (places.min() < 0 or places.max() >= n):
+        if name == "index_add_" and several:
+            bad = places[(places < 0) | (places >= n)][0]
+            raise RuntimeError(f"index {bad} is out of bounds for dimension 0 with size {n}")
         raise IndexError("index out of range in self")
 
 
@@ -243,8 +249,7 @@ def _check_index_source(name, input, dim, index, source):
                            f"{dtypes.scalar_type_name(source.dtype)}) must have the same scalar type")  # fmt: skip
     a, b = input.array.shape, source.array.shape
     if dim and dim >= len(b):
-        raise RuntimeError(f"{name}(): Indexing dim {dim} is out of bounds of the source tensor with "
-                           + (f"shape {list(b)}" if name == "index_add_" else f"dim {len(b)}"))  # fmt: skip
+        raise RuntimeError(f"{name}(): Indexing dim {dim} is out of bounds of the source tensor with dim {len(b)}")
     if index.array.size != (b[dim] if b else 1):
         if not b:
             raise IndexError(f"Dimension specified as {dim} but tensor has no dimensions")
@@ -254,7 +259,7 @@ def _check_index_source(name, input, dim, index, source):
     if (a[:dim] + a[dim + 1 :] != b[:dim] + b[dim + 1 :]) if a and b else a != b:
         raise RuntimeError("source tensor shape must match self tensor shape, excluding the specified dimension. Got self.shape = "
                            f"{list(a)} source.shape = {list(b)}")  # fmt: skip
-    _check_vector_index(name, index, a[dim] if a else 1)
+    _check_vector_index(name, index, a[dim] if a else 1, several=len(a) > 1)
 
 
 @public(inplace=True)
@@ -308,11 +313,6 @@ def _check_index_copy(input, dim, index, source):
     n, a, b = index.array.size, input.array.shape, source.array.shape
     if index.array.ndim > 1:
         raise IndexError(f"index_copy_(): Index should have dimension 1 or 0 (got {index.array.ndim})")
-    if index.dtype is not dtypes.int64:
-        raise IndexError(f"index_copy_(): Expected a long tensor for index, but got {dtypes.scalar_type_name(index.dtype)}")
-    if source.dtype is not input.dtype:
-        raise IndexError("index_copy_(): self and source expected to have the same dtype, but got (self) "
-                           f"{dtypes.scalar_type_name(input.dtype)} and (source) {dtypes.scalar_type_name(source.dtype)}")  # fmt: skip
     if not b and n != 1:
         raise IndexError(f"index_copy_(): When source is scalar, index should have one element (got {n})")
     if a and b and len(a) != len(b):
@@ -320,6 +320,11 @@ def _check_index_copy(input, dim, index, source):
             "index_copy_(): When source and destination are not scalars, their dimensionality must match. Source dimensionality "
             f"({len(b)}), destination dimensionality ({len(a)})"
         )
+    if index.dtype is not dtypes.int64:
+        raise RuntimeError(f"index_copy_(): Expected a long tensor for index, but got {dtypes.scalar_type_name(index.dtype)}")
+    if source.dtype is not input.dtype:
+        raise RuntimeError("index_copy_(): self and source expected to have the same dtype, but got (self) "
+                           f"{dtypes.scalar_type_name(input.dtype)} and (source) {dtypes.scalar_type_name(source.dtype)}")  # fmt: skip
     slices = [" ".join(map(str, s[:dim] + s[dim + 1 :])) for s in (a, b)]
     if slices[0] != slices[1]:
         raise RuntimeError(
@@ -328,7 +333,10 @@ def _check_index_copy(input, dim, index, source):
         )
     if b and n != b[dim]:
         raise IndexError(f"index_copy_(): Number of indices ({n}) should be equal to source.size(dim) ({b[dim]})")
-    _check_vector_index("index_copy_", index, a[dim] if a else 1)
+    size, places = a[dim] if a else 1, batching.all_values(index)
+    wrong = places[(places < 0) | (places >= size)]
+    if wrong.size:
+        raise IndexError(f"index_copy_(): index {wrong[0]} is out of bounds for dimension {dim} with size {size}")
 
 
 @public(inplace=True)
@@ -342,7 +350,7 @@ def index_copy(input, dim, index, source):
         return reshape(scatter(x, d, along, source), input.array.shape)
     if not input.array.ndim:
         return reshape(_index_put(reshape(input, 1), reshape(source, -1), (index.array.reshape(-1),), False), ())
-    return _index_copy(input, source, _select_index(index.array if source.array.ndim != 0 else index.array.reshape(()), d))
+    return _index_copy(input, source if source.array.ndim else reshape(source, 1), _select_index(index.array.reshape(-1), d))
 
 
 @public()
@@ -367,8 +375,7 @@ def take_along_dim(input, indices, dim=None):
     return gather(expand(input, full), d, _from_start(expand(indices, picks), full[d]))
 
 
-_from_start = op("from_start", lambda index, size: np.where(index < 0, index + size, index), None, promote="keep",
-                 batch="elementwise")  # fmt: skip
+_from_start = op("from_start", lambda index, size: np.remainder(index, size), None, promote="keep", batch="elementwise")
 
 
 def _one_at(shape, d):
@@ -456,13 +463,19 @@ def repeat_interleave(input, repeats, dim=None, *, output_size=None):
         return batching.in_loop(repeat_interleave)(input, repeats, dim)
     if dim is None:
         input, dim = flatten(input) if input.array.ndim != 1 else input, 0
-    d = dimension(dim, input.array.ndim)
     counts = repeats.array if isinstance(repeats, Tensor) else np.asarray(repeats)
-    if counts.size > 1 and counts.size != input.array.shape[d]:
+    if counts.ndim > 1:
+        raise RuntimeError("repeats must be 0-dim or 1-dim tensor")
+    if not input.array.ndim:
+        raise IndexError(f"Dimension specified as {dim} but tensor has no dimensions")
+    d = dimension(dim, input.array.ndim)
+    if counts.ndim and counts.size not in (1, input.array.shape[d]):
         raise RuntimeError(f"repeats must have the same size as input along dim, but got repeats.size(0) = {counts.size} and "
                            f"input.size({d}) = {input.array.shape[d]}")  # fmt: skip
+    if isinstance(repeats, Tensor) and repeats.dtype not in (dtypes.int64, dtypes.int32):
+        raise not_implemented("repeat_interleave_cpu", repeats)
     if counts.size and counts.min() < 0:
-        raise RuntimeError("Repeats must be non-negative")
+        raise RuntimeError("repeats can not be negative" if isinstance(repeats, Tensor) else "Repeats must be non-negative")
     index = np.repeat(np.arange(input.array.shape[d]), counts)
     return _index_select(input, Tensor._from(index), d)
 

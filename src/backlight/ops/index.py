@@ -366,9 +366,8 @@ def _to_shape_arrays(g, shape):
 _to_shape.arrays = _to_shape_arrays
 
 
-def _put_(x, index, value, accumulate=False):
-    part = x.array[index].shape
-    value = to(value, x.dtype)
+def _fitted(value, part):
+    """The value, without surplus dimensions of size 1; RuntimeError unless it broadcasts to the shape."""
     extra = value.array.ndim - len(part)
     if extra > 0 and builtins.all(n == 1 for n in value.array.shape[:extra]):
         value = reshape(value, value.array.shape[extra:])
@@ -379,11 +378,24 @@ def _put_(x, index, value, accumulate=False):
             f"shape mismatch: value tensor of shape {list(value.array.shape)} cannot be broadcast to indexing result of shape "
             f"{list(part)}"
         ) from None
+    return value
+
+
+def _put_(x, index, value, accumulate=False):
+    value = _fitted(to(value, x.dtype), x.array[index].shape)
     return inplace(lambda old: _index_put(old, value, index, accumulate), x)
 
 
+def _check_put(input, values):
+    if input.dtype is not values.dtype:
+        raise RuntimeError("Index put requires the source and destination dtypes match, got "
+                           f"{dtypes.scalar_type_name(input.dtype)} for the destination and {dtypes.scalar_type_name(values.dtype)} "
+                           "for the source.")  # fmt: skip
+
+
 def _numpy_index(x, indices):
-    items = tuple(slice(None) if i is None else i for i in indices)
+    # A 0-d index is a vector of one here: an integer would select a view, and the result is to be the whole tensor.
+    items = tuple(slice(None) if i is None else i.reshape(1) if isinstance(i, Tensor) and not i.array.ndim else i for i in indices)
     view, advanced = _basic(x, items)
     return view, advanced if advanced is not None else (Ellipsis,)
 
@@ -391,19 +403,20 @@ def _numpy_index(x, indices):
 @public()
 def index_put(input, indices, values, accumulate=False):
     """A copy of the tensor with `values` written (or added) at `indices`, a tuple of index tensors. Differentiable."""
-    values = to(values, input.dtype)
+    _check_put(input, values)
     indices, stand_ins = _without_batches(tuple(indices)) if modes.levels else (indices, {})
     view, index = _numpy_index(input, indices)
     if stand_ins:
         return batching.indexed(view, index, stand_ins, values, accumulate)
-    return _index_put(view, values, index, accumulate)
+    return _index_put(view, _fitted(values, view.array[index].shape), index, accumulate)
 
 
 def _index_put_method(self, indices, values, accumulate=False):
     if modes.levels and _without_batches(tuple(indices))[1]:
-        return inplace(index_put, self, (indices, to(values, self.dtype), accumulate))
+        return inplace(index_put, self, (indices, values, accumulate))
     view, index = _numpy_index(self, indices)
     del view
+    _check_put(self, values)
     return _put_(self, index, values, accumulate)
 
 
