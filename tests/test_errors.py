@@ -660,6 +660,130 @@ def test_error(expression):
         assert our_text.replace("backlight", "torch").startswith(expected_part(text)), f"{our_text}\nPyTorch: {text}"
 
 
+# What indexes along a dimension, with all ranks of the input, the index and the source
+MOVERS = {
+    "gather": "torch.gather(x, 0, i)",
+    "index_select": "torch.index_select(x, 0, i)",
+    "take_along_dim": "torch.take_along_dim(x, i, 0)",
+    "repeat_interleave": "torch.repeat_interleave(x, i, 0)",
+    "scatter a number": "x.scatter{}(0, i, 2.0)",
+    "scatter": "x.scatter{}(0, i, s)",
+    "scatter and multiply": "x.scatter{}(0, i, s, reduce='multiply')",
+    "scatter_add": "x.scatter_add{}(0, i, s)",
+    "scatter_reduce": "x.scatter_reduce{}(0, i, s, 'sum')",
+    "index_add": "x.index_add{}(0, i, s)",
+    "index_copy": "x.index_copy{}(0, i, s)",
+    "index_reduce": "x.index_reduce{}(0, i, s, 'prod')",
+    "index_fill": "x.index_fill{}(0, i, 2.0)",
+    "index_fill by a tensor": "x.index_fill{}(0, i, s)",
+    "put": "x.put{}(i, s)",
+}
+RANKS = ((), (1,), (2,), (3,), (2, 2), (1, 2), (2, 3), (0,), (2, 1, 2))
+
+
+def moved(package, call, shapes, **types):
+    """What a call gives: (type, text) of its error, or its result; and what is then in the tensor that it was called on."""
+    x, s = (package.ones(shape) * k for shape, k in zip((shapes[0], shapes[2]), (2, 3), strict=True))
+    i = package.full(shapes[1], types.pop("index", 0), dtype=getattr(package, types.pop("index_type", "int64")))
+    s = s.to(getattr(package, types.pop("source_type", "float32")))
+    try:
+        result = eval(call, {"torch": package, "x": x, "i": i, "s": s})
+    except Exception as error:
+        return type(error), str(error).split("\n")[0], x.tolist()
+    return list(result.shape), result.tolist(), x.tolist()
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("call", MOVERS.values(), ids=MOVERS)
+def test_shapes_of_what_indexes_along_a_dimension(call):
+    sources = RANKS if "s)" in call or "s," in call else [()]
+    for shapes in ((a, b, c) for a in RANKS for b in RANKS for c in sources):
+        if 0 in shapes[0] and 0 not in shapes[1]:
+            continue  # an index into nothing: PyTorch's texts tell of its internals
+        for types in ({}, {"index_type": "int32"}, {"source_type": "float64"}, {"index_type": "float32"}):
+            for form in ("", "_") if "{}" in call else ("",):
+                expected, found = (moved(p, call.format(form), shapes, **types) for p in (torch, backlight))
+                assert found == expected, (call.format(form), shapes, types)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("call", [c for n, c in MOVERS.items() if n not in ("put", "take_along_dim", "repeat_interleave")])
+def test_places_out_of_bounds(call):
+    for shapes in ((), (), ()), ((2,), (2,), (2,)), ((2, 2), (2,), (2, 2)), ((2, 2), (2, 2), (2, 2)):
+        for index in (-1, 2, 5):
+            expected, found = (moved(p, call.format("_"), shapes, index=index) for p in (torch, backlight))
+            assert found == expected, (call, shapes, index)
+
+
+@pytest.mark.parametrize("call", ["torch.scatter(x, 0, i, s)", "torch.scatter_add(x, 0, i, s)", "torch.scatter(x, 0, i, 2.0)",
+                                  "torch.gather(x, 0, i)", "torch.index_fill(x, 0, i, 2.0)", "torch.index_add(x, 0, i, s[:1])"])  # fmt: skip
+def test_a_number_as_index_under_vmap(call):
+    def outcome(package):
+        x, i, s = package.arange(6.0).reshape(3, 2), package.tensor([0, 1, 0]), package.ones(3, 2) * 5
+        return package.func.vmap(lambda x, i, s: eval(call, {"torch": package, "x": x, "i": i, "s": s}))(x, i, s).tolist()
+
+    assert outcome(backlight) == outcome(torch)
+
+
+@pytest.mark.parametrize("shapes", [((), (), (2,)), ((2,), (), (2,)), ((2,), (1,), ()), ((), (1,), ()), ((), (0,), ())])
+@pytest.mark.parametrize("call", ["torch.scatter(x, 0, i, s)", "torch.scatter_add(x, 0, i, s)", "torch.index_copy(x, 0, i, s)"])
+def test_gradients_where_some_are_numbers(call, shapes):
+    def outcome(package):
+        x, s = (package.ones(shape, requires_grad=True) for shape in (shapes[0], shapes[2]))
+        i = package.zeros(shapes[1], dtype=package.int64)
+        try:
+            y = eval(call, {"torch": package, "x": x, "i": i, "s": s})
+            (y * y * 3).sum().backward()
+        except Exception as error:
+            return "invalid gradient" if "invalid gradient" in str(error) else (type(error), str(error))
+        return y.tolist(), x.grad.tolist(), s.grad.tolist()
+
+    expected = outcome(torch)
+    assert expected == "invalid gradient" or outcome(backlight) == expected  # ours is zero where the index doesn't reach
+
+
+NO_TENSOR = """
+torch.abs_({})
+torch.exp_({})
+torch.index_add({}, 0, torch.tensor([0]), torch.ones(2))
+torch.scatter({}, 0, torch.tensor([0]), torch.ones(2))
+torch.scatter_add(torch.ones(2), 0, torch.tensor([0]), {})
+torch.take_along_dim({}, torch.tensor([0]))
+torch.transpose_copy({}, 0, 1)
+torch.unsafe_chunk({}, 2)
+torch.mm({}, torch.ones(2, 2))
+torch.mm(torch.ones(2, 2), {})
+torch.bmm({}, torch.ones(2, 2, 2))
+torch.mv(torch.ones(2, 2), {})
+torch.dot({}, torch.ones(2))
+torch.dot(torch.ones(2), {})
+torch.outer({}, torch.ones(2))
+torch.outer(torch.ones(2), {})
+torch.dist({}, torch.ones(2))
+torch.dist(torch.ones(2), {})
+torch.cross({}, torch.ones(3))
+torch.allclose({}, torch.ones(2))
+torch.allclose(torch.ones(2), {})
+torch.equal({}, torch.ones(2))
+torch.heaviside(torch.ones(2), {})
+torch.polygamma(torch.ones(2), {})
+torch.is_nonzero({})
+torch.fmod({}, torch.ones(2))
+torch.rsub({}, torch.ones(2))
+torch.nn.functional.conv1d({}, torch.ones(1, 1, 1))
+torch.nn.functional.max_pool2d({}, 2)
+torch.nn.functional.adaptive_avg_pool1d({}, 2)
+"""
+
+
+@pytest.mark.parametrize("value", ["2", "None", "'a'", "[1.0, 2.0]"])
+@pytest.mark.parametrize("call", lines(NO_TENSOR))
+def test_what_is_no_tensor(call, value):
+    kind, text = outcome(torch, call.format(value))
+    our_kind, our_text = outcome(backlight, call.format(value))
+    assert our_kind is kind is TypeError, f"{our_text}\nPyTorch: {text}"
+
+
 # What must not change anything when it fails
 FAILING = [
     "x.add_(torch.ones(5))",

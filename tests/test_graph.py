@@ -378,3 +378,28 @@ def what_may_not_be_deleted(T, log):
     log.append(list(x._backward_hooks))
     for name in ("_backward_hooks", "_grad_fn", "data", "requires_grad"):
         attempt(log, lambda name=name: delattr(x, name))
+
+
+@program
+def identity_of_saved_tensors(T, log):
+    class Saves(T.autograd.Function):
+        @staticmethod
+        def forward(ctx, x, y, z):
+            ctx.save_for_backward(x, y, z)
+            return x * 1
+
+        @staticmethod
+        def backward(ctx, g):
+            log.append([p is q for p, q in zip(ctx.saved_tensors, (a, b, c))])
+            return g, None, None
+
+    a, b, c = T.tensor(1.0, requires_grad=True), T.tensor(1.0), T.ones(2) * 1
+    packed = []
+    with T.autograd.graph.saved_tensors_hooks(lambda x: packed.append(x) or x, lambda x: x):
+        y, z = Saves.apply(a, b, c), a * b
+    log.append([any(x is p for p in packed) for x in (b, c)])
+    log.append(z.grad_fn._saved_other is b)
+    y.backward()
+    b.add_(1)  # the hooks hand on the tensor itself
+    log.append(T.autograd.grad(z, a))
+    T.utils.checkpoint.checkpoint(Saves.apply, a, b, c, use_reentrant=False).backward()

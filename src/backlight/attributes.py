@@ -5,6 +5,7 @@ from __future__ import annotations
 from . import dtypes
 from .dtypes import Size
 from .engine import node_and_number
+from .hooks import hooks_of
 from .tensor import Tensor, dimension
 
 
@@ -126,9 +127,18 @@ def _regular_strides(array, strides):
 def _backward_hooks(self):
     """The tensor's hooks by number, None if it has none."""
     if self.node is None:
-        return None
+        return self.__dict__.get("_backward_hooks")
     node, number = node_and_number(self.node)
     return None if node.hooks is None else node.hooks.tensor.get(number)
+
+
+def _set_backward_hooks(self, hooks):
+    """Replaces the tensor's hooks; those of a tensor that doesn't require grad are never called."""
+    if self.node is None:
+        self.__dict__["_backward_hooks"] = hooks
+    else:
+        node, number = node_and_number(self.node)
+        hooks_of(node).tensor[number] = {} if hooks is None else hooks
 
 
 def _keep_backward_hooks(_self):
@@ -144,7 +154,7 @@ for _name, _property in (
     ("ndim", property(dim)),
     ("dtype", property(dtype)),
     ("volatile", property(volatile)),
-    ("_backward_hooks", property(_backward_hooks, fdel=_keep_backward_hooks)),
+    ("_backward_hooks", property(_backward_hooks, _set_backward_hooks, fdel=_keep_backward_hooks)),
     ("_grad_fn", property(lambda self: self.grad_fn, fdel=_keep_grad_fn)),
 ):
     setattr(Tensor, _name, _property)

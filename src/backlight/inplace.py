@@ -130,11 +130,23 @@ def _warn_resized(out, result):
     )
 
 
+def as_wrong_argument(error, function, name, args, kwargs):
+    """The TypeError for the argument whose missing attribute raised an AttributeError; else the error itself."""
+    names = function.__code__.co_varnames
+    for i, (key, value) in enumerate([*zip(names, args), *kwargs.items()]):
+        if value is error.obj and not isinstance(value, Tensor):
+            return TypeError(f"{name}(): argument '{key}' (position {i + 1}) must be Tensor, not {type(value).__name__}")
+    return error
+
+
 def with_out(function, name, exact=False):
     """`function` with an `out=` argument."""
 
     def with_out(*args, out=None, **kwargs):
-        result = function(*args, **kwargs)
+        try:
+            result = function(*args, **kwargs)
+        except AttributeError as error:
+            raise as_wrong_argument(error, function, name, args, kwargs) from None
         return result if out is None else write_out(out, result, name, exact)
 
     with_out.__name__ = with_out.__qualname__ = name
@@ -147,6 +159,8 @@ def inplace_method(function, name):
     composite = not hasattr(function, "op")
 
     def method(self, *args, **kwargs):
+        if not isinstance(self, Tensor):  # torch.abs_(2)
+            raise TypeError(f"{name}(): argument 'input' (position 1) must be Tensor, not {type(self).__name__}")
         return inplace(function, self, args, kwargs, composite=composite)
 
     method.__name__ = name

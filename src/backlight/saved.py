@@ -59,7 +59,7 @@ class Packed:
                 f"Output of saved tensor unpack_hook expected to be a Tensor but got result of type {type(result).__name__}"
             )
         edge = node if self.own else self.edge
-        if result.node is edge and type(result) is Tensor and result.version is None:
+        if result.node is None and edge is None:
             return result
         restored = result.detach() if type(result) is not Tensor else Tensor._from(result.array)
         restored.node = edge
@@ -101,6 +101,9 @@ def packed_class(plain):
         for i in order:
             if type(values[i]) is Packed:
                 values[i] = values[i].unpack()
+                if values[i].version is not None:  # what a hook returns may have been written since it was saved
+                    fresh = Tensor._from(values[i].array)
+                    fresh.node, values[i] = values[i].node, fresh
         out = values[-1]
         if isinstance(out, tuple):
             values[-1] = tuple(x.unpack(node).array if type(x) is Packed else x for x in out)

@@ -95,8 +95,11 @@ def gradgradcheck(
     else:
         cotangents = _tuple(grad_outputs)
     count = len(cotangents)
+    differentiable = [_differentiable(x) for x in (*inputs, *cotangents)]
 
     def gradients(*args):
+        # Forward mode gives tensors that don't require grad.
+        args = [x.requires_grad_() if wanted and x.is_leaf else x for x, wanted in zip(args, differentiable)]
         given, gs = (args[:-count], args[-count:]) if count else (args, ())
         outputs = [y for y in _tuple(func(*given)) if _differentiable(y)]
         wanted = [x for x in given if _differentiable(x)]
@@ -452,7 +455,7 @@ class _Check:
         with forward_ad.dual_level():
             duals = {}
             for x in self.wanted:
-                plain = x.detach().requires_grad_()
+                plain = x.detach()
                 tangent = tangents.get(id(x))
                 duals[id(x)] = plain if tangent is None else forward_ad.make_dual(plain, tangent)
             from ..utils._pytree import tree_map

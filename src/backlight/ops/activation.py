@@ -9,7 +9,7 @@ from ..op import binary, op, public, twin, unary, write_out
 from ..op import inplace as write_in_place
 from ..state import modes
 from ..tensor import Tensor, dimension
-from .check import not_implemented
+from .check import not_implemented, not_tensor
 from .choose import clamp, kept_where, masked_fill, select, where, where_zero
 from .pointwise import exp, sigmoid, tanh
 from .shape import reshape
@@ -62,6 +62,8 @@ def leaky_relu(input, negative_slope=0.01, inplace=False):
 
 
 def _check_float(kernel, input):
+    if not isinstance(input, Tensor):
+        raise not_tensor(kernel.removesuffix("_cpu"), input=input)
     if input.array.dtype.kind in "biu":
         raise not_implemented(kernel, input)
 

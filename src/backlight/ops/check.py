@@ -15,12 +15,12 @@ def not_tensor(function, **arguments) -> TypeError:
     return TypeError(f"{function}(): arguments of the wrong type")
 
 
-def two_tensors(function, name):
+def two_tensors(function, name, second="other"):
     """`function` of two tensors, which refuses numbers."""
 
     def checked(input, other, *, out=None):
         if not (isinstance(input, Tensor) and isinstance(other, Tensor)):
-            raise not_tensor(name, input=input, other=other)
+            raise not_tensor(name, **{"input": input, second: other})
         return function(input, other, out)
 
     checked.__name__, checked.__doc__, checked.op, checked.arrays = name, function.__doc__, function.op, function.arrays

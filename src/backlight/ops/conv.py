@@ -10,7 +10,9 @@ from numpy.lib.stride_tricks import as_strided as _strides
 
 from .. import batching, dtypes
 from ..op import op, public, twin
+from ..tensor import Tensor
 from .arrange import pad
+from .check import not_tensor
 from .shape import reshape, squeeze, unsqueeze
 
 functional = {"method": False, "module": "nn.functional"}
@@ -112,6 +114,8 @@ def conv_plain(x, weight, stride, padding, dilation, groups, sizes):
 
 
 def _check_conv(name, n, input, weight, bias, stride, dilation, groups):
+    if not (isinstance(input, Tensor) and isinstance(weight, Tensor)):
+        raise not_tensor(name, input=input, weight=weight)
     x, w = input.array, weight.array
     if x.ndim not in (n + 1, n + 2):
         raise RuntimeError(

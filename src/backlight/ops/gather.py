@@ -139,11 +139,21 @@ def fit(g, shape):
 fit.arrays = _fit_arrays
 
 
+def _of_one_rank(function, inputs, *parameters):
+    """function of the inputs, under vmap: a number among vectors of one becomes one of them, for samples add a dimension to each."""
+    if len({v.array.ndim for v in inputs}) == 1:
+        return function(*inputs, *parameters)
+    vectors = [v if v.array.ndim else reshape(v, 1) for v in inputs]
+    return reshape(function(*vectors, *parameters), inputs[0].array.shape)
+
+
 @public(inplace=True)
 def scatter_add(input, dim, index, src):
     """Adds the elements of src to a copy of input where the index points along `dim`. Differentiable in both."""
     d = dimension(dim, input.array.ndim)
     _check_gather("scatter_add", input, d, index, src)
+    if modes.levels:
+        return _of_one_rank(_scatter_add, (input, to(index, dtypes.int64), src), d)
     return _scatter_add(input, to(index, dtypes.int64), src, d)
 
 
@@ -156,7 +166,11 @@ def scatter(input, dim, index, src=None, *, value=None, reduce=None):
     src = value if src is None else src
     _check_gather("scatter", input, d, index, src if isinstance(src, Tensor) else None)
     if not isinstance(src, Tensor):
+        if modes.levels:
+            return _of_one_rank(_scatter_value, (input, to(index, dtypes.int64)), d, src)
         return _scatter_value(input, to(index, dtypes.int64), d, src)
+    if modes.levels:
+        return _of_one_rank(_scatter, (input, to(index, dtypes.int64), src), d)
     return _scatter(input, to(index, dtypes.int64), src, d)
 
 

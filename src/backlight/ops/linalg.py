@@ -79,7 +79,7 @@ def _check_mm(a, b):
 @public()
 def mm(input, mat2, *, out=None):
     """The matrix product. (M, K), (K, N) -> (M, N). Differentiable in both."""
-    if not isinstance(mat2, Tensor):
+    if not (isinstance(input, Tensor) and isinstance(mat2, Tensor)):
         raise not_tensor("mm", input=input, mat2=mat2)
     _check_mm(input, mat2)
     result = mm_(input, mat2)
@@ -89,6 +89,8 @@ def mm(input, mat2, *, out=None):
 @public()
 def bmm(input, mat2, *, out=None):
     """Matrix products of a batch. (B, M, K), (B, K, N) -> (B, M, N). Differentiable in both."""
+    if not (isinstance(input, Tensor) and isinstance(mat2, Tensor)):
+        raise not_tensor("bmm", input=input, mat2=mat2)
     x, y = input.array, mat2.array
     if x.ndim != 3 or y.ndim != 3:
         raise RuntimeError(f"batch{1 if x.ndim != 3 else 2} must be a 3D tensor")
@@ -105,6 +107,8 @@ def bmm(input, mat2, *, out=None):
 @public()
 def mv(input, vec, *, out=None):
     """The product of a matrix and a vector. (M, N), (N) -> (M). Differentiable in both."""
+    if not (isinstance(input, Tensor) and isinstance(vec, Tensor)):
+        raise not_tensor("mv", input=input, vec=vec)
     x, y = input.array, vec.array
     if x.ndim != 2 or y.ndim != 1:
         raise RuntimeError(f"vector + matrix @ vector expected, got 1, {x.ndim}, {y.ndim}")
@@ -133,6 +137,8 @@ def check_dot(input, tensor, kernel):
 @public()
 def dot(input, tensor, *, out=None):
     """The sum of the products of two vectors. (N), (N) -> (). Differentiable in both."""
+    if not (isinstance(input, Tensor) and isinstance(tensor, Tensor)):
+        raise not_tensor("dot", input=input, tensor=tensor)
     check_dot(input, tensor, "dot")
     result = dot_(input, tensor)
     return result if out is None else write_out(out, result)
@@ -141,6 +147,8 @@ def dot(input, tensor, *, out=None):
 @public(aliases=("ger",))
 def outer(input, vec2, *, out=None):
     """All products of two vectors' elements. (M), (N) -> (M, N). Differentiable in both."""
+    if not (isinstance(input, Tensor) and isinstance(vec2, Tensor)):
+        raise not_tensor("outer", input=input, vec2=vec2)
     if input.array.ndim != 1 or vec2.array.ndim != 1:
         bad = input if input.array.ndim != 1 else vec2
         raise RuntimeError(f"outer: Expected 1-D argument {'self' if bad is input else 'vec2'}, but got {bad.array.ndim}-D")
@@ -495,6 +503,8 @@ def _linalg_cross(input, other, *, dim=-1, out=None):
 @public()
 def cross(input, other, dim=None, *, out=None):
     """The cross product of vectors of 3 elements along `dim` (the first of size 3 if None). Differentiable in both."""
+    if not (isinstance(input, Tensor) and isinstance(other, Tensor)):
+        raise not_tensor("cross", input=input, other=other)
     if dim is None:
         if 3 not in input.array.shape:
             raise RuntimeError("no dimension of size 3 in input")
@@ -512,6 +522,8 @@ def addbmm(input, batch1, batch2, *, beta=1, alpha=1, out=None):
 @public()
 def dist(input, other, p=2):
     """The p-norm of input - other. Differentiable in both."""
+    if not (isinstance(input, Tensor) and isinstance(other, Tensor)):
+        raise not_tensor("dist", input=input, other=other)
     return vector_norm(input - other, p)
 
 

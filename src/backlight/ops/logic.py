@@ -183,6 +183,8 @@ def isclose(input, other, rtol=1e-05, atol=1e-08, equal_nan=False):
 @public()
 def allclose(input, other, rtol=1e-05, atol=1e-08, equal_nan=False) -> bool:
     """Whether all elements are close: see isclose."""
+    if not (isinstance(input, Tensor) and isinstance(other, Tensor)):
+        raise not_tensor("allclose", input=input, other=other)
     _same_dtype(input, other)
     if modes.levels and batching.level_of([input, other]) is not None:
         raise RuntimeError(
@@ -195,7 +197,7 @@ def allclose(input, other, rtol=1e-05, atol=1e-08, equal_nan=False) -> bool:
 @public()
 def equal(input, other) -> bool:
     """Whether both tensors have the same size and elements."""
-    if not isinstance(other, Tensor):
+    if not (isinstance(input, Tensor) and isinstance(other, Tensor)):
         raise not_tensor("equal", input=input, other=other)
     batching.refuse_fallback("equal", input, other)
     return input.array.shape == other.array.shape and bool(np.array_equal(input.array, other.array))

@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 
 from .. import dtypes
-from ..inplace import with_out, write_out
+from ..inplace import as_wrong_argument, with_out, write_out
 from ..op import REGISTRY, face, public
 from ..tensor import Tensor
 from .activation import celu, hardshrink, prelu, relu, rrelu, selu, threshold
 from .arrange import diagonal
 from .cast import clone, view_as_complex, view_as_real
-from .check import two_tensors
+from .check import not_tensor, two_tensors
 from .gather import unfold
 from .join import chunk, split, split_with_sizes, unbind
 from .linalg import vector_norm
@@ -72,7 +72,10 @@ for _name, _function in (("celu", celu), ("threshold", threshold)):
 
 def _copied(name, function):
     def copied(*args, out=None, **kwargs):
-        result = function(*args, **kwargs)
+        try:
+            result = function(*args, **kwargs)
+        except AttributeError as error:
+            raise as_wrong_argument(error, function, f"{name}_copy", args, kwargs) from None
         if out is not None:
             return write_out(out, result, f"{name}_copy", exact=True)
         return tuple(map(clone, result)) if isinstance(result, tuple) else clone(result)
@@ -98,6 +101,8 @@ def slice_copy(input, dim=0, start=None, end=None, step=1):
 
 def _unsafe(name, function):
     def unsafe(input, *args, **kwargs):
+        if not isinstance(input, Tensor):
+            raise not_tensor(f"unsafe_{name}", input=input)
         return tuple(map(clone, function(input, *args, **kwargs)))
 
     unsafe.__doc__ = f"{name} into copies, so that the parts may be written in place. Differentiable."
@@ -120,6 +125,8 @@ face(Tensor.is_same_size, name="is_same_size", method=False)
 @public()
 def is_nonzero(input) -> bool:
     """Whether the only element isn't zero. RuntimeError unless there is exactly one."""
+    if not isinstance(input, Tensor):
+        raise not_tensor("is_nonzero", input=input)
     return bool(input)
 
 
@@ -265,7 +272,7 @@ def vander(x, N=None, increasing=False):
 # Functions of two tensors, where PyTorch takes no number for either
 
 for _name in "fmax fmin logaddexp logaddexp2 logical_and logical_or logical_xor heaviside hypot gcd lcm".split():
-    face(two_tensors(REGISTRY[_name], _name), name=_name)
+    face(two_tensors(REGISTRY[_name], _name, "values" if _name == "heaviside" else "other"), name=_name)
 
 
 # `out=` for functions that don't take it themselves. Methods have none. True: only of the result's own type.

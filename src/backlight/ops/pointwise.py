@@ -188,6 +188,8 @@ def rsub(input, other, *, alpha=1):
     """other - alpha * input. (*S), (*T) -> (*broadcast(S, T)). Differentiable in both."""
     if alpha != 1:
         return _with_alpha(_rsub_alpha, input, other, alpha, None)
+    if not isinstance(input, Tensor):
+        raise invalid_combination("rsub", input, other)
     return (_rsub_tensor if isinstance(other, Tensor) else _rsub)(input, other)
 
 
@@ -225,6 +227,8 @@ def remainder(input, other, *, out=None):
 @public(inplace=True)
 def fmod(input, other, *, out=None):
     """C's modulus: the result has the sign of `input`. Differentiable in both."""
+    if not isinstance(input, Tensor):
+        raise invalid_combination("fmod", input, other)
     return (_fmod_tensor if isinstance(other, Tensor) else _fmod)(input, other, out)
 
 
@@ -641,6 +645,8 @@ def float_power(input, exponent, *, out=None):
         t = dtypes.complex128
     else:
         t = dtypes.float64
+    if not isinstance(input, Tensor) and (not isinstance(exponent, Tensor) or dtypes.number_type(input) is None):
+        raise invalid_combination("float_power", input, exponent)
     base, power = (to(v, t) if isinstance(v, Tensor) else v for v in (input, exponent))
     if not isinstance(base, Tensor):
         base = Tensor._from(np.array(base, t.array_type))

@@ -9,8 +9,9 @@ from functools import lru_cache
 import numpy as np
 
 from ..op import op, public, twin, write_out
-from ..tensor import dimension
+from ..tensor import Tensor, dimension
 from .conv import functional, per_dimension
+from .check import not_tensor
 from .gather import _ungather
 from .pointwise import _trunc_divide
 from .shape import reshape
@@ -117,6 +118,8 @@ _adaptive_max_pools[1] = _adaptive_max_pools[2]
 
 
 def _check_pool(name, n, input, kernel, stride, padding, dilation, ceil_mode):
+    if not isinstance(input, Tensor):
+        raise not_tensor(name, input=input)
     x = input.array
     if name.startswith("avg") and n < 3:
         dimension(-n - 1, x.ndim)
@@ -264,6 +267,8 @@ avg_pool1d, avg_pool2d, avg_pool3d = map(_avg_pool_face, (1, 2, 3))
 
 
 def _adaptive_sizes(name, n, input, output_size):
+    if not isinstance(input, Tensor):
+        raise not_tensor(name, input=input)
     x = input.array
     if name.startswith("avg"):
         dimension(-n - 1, x.ndim)

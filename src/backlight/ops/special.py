@@ -200,6 +200,8 @@ digamma = unary("digamma", lambda x: _polygamma_arrays(x, 0), lambda g, input, _
 @public(method=False)
 def polygamma(n, input, *, out=None):
     """The n-th derivative of digamma. Differentiable. RuntimeError for negative n."""
+    if not isinstance(n, int):
+        raise TypeError(f"polygamma(): argument 'n' (position 1) must be int, not {type(n).__name__}")
     if n < 0:
         raise RuntimeError("polygamma(n, x) does not support negative n.")
     result = digamma(input) if n == 0 else _polygamma(input, n)
