@@ -180,6 +180,20 @@ def per_sample_gradients(torch):
     return run
 
 
+def select(torch):
+    """where by a random mask, 1,000 x 1,000, forward and backward"""
+    values = np.random.default_rng(0).standard_normal((2, 1000, 1000)).astype(np.float32)
+    x, y = (torch.from_numpy(v).requires_grad_() for v in values)
+    mask, g = torch.from_numpy(values[0] > 0.1), torch.from_numpy(values[1])
+
+    def run():
+        start = perf_counter()
+        torch.autograd.grad(torch.where(mask, x, y), (x, y), g)
+        return {"both": perf_counter() - start}
+
+    return run
+
+
 def deep_backward(torch):
     """backward through a chain of 100,000 nodes (8x8)"""
     x = torch.from_numpy(_array(8, 8)).requires_grad_()
@@ -233,4 +247,4 @@ def _resident_bytes() -> int:
 
 
 # In the order of the table. `numpy_chain` and `tape` are measured too, but aren't rows of it.
-ROWS = (chain, scalar_chain, mlp_step, digits_epoch, mlp_forward, gradient_penalty, per_sample_gradients, deep_backward)
+ROWS = (chain, scalar_chain, mlp_step, digits_epoch, mlp_forward, gradient_penalty, per_sample_gradients, select, deep_backward)
