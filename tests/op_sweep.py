@@ -102,7 +102,7 @@ KNOWN: dict[tuple[str, str, str], str] = {
     **known(ORDER, "values out", "int64", "kthvalue topk mode"),
     **known(ORDER, "values out", "bool", "mode sort"),
     **known(ORDER, "values", "bool", "argsort"),
-    **known(NUMBER, "errors", "", "__radd__ __rand__ __rmul__ __ror__ __rxor__ float_power fmod rsub"),
+    **known(NUMBER, "errors", "", "__radd__ __rand__ __rmul__ __ror__ __rxor__"),
     **known(OVERLAP, "errors", "", "cat gather index_select kthvalue masked_select take"),
     **known(OWN_CHECK, "errors", "", "narrow_copy"),
     **known(MEMORY, "strided", FLOATING, "as_strided as_strided_copy as_strided_scatter"),

@@ -166,14 +166,14 @@ def attach(op, results, inputs, arrays, parameters):
         if op.outputs < 0:
             node.extra = {"outputs": len(outputs)}
         saved, sizes = [], []
-        several_formulas = sum(f is not None for f in op.formulas) > 1
         for i, (users, shape_users) in enumerate(op.saves):
             value = inputs[i]
             if shape_users:
                 sizes.append(None if value is None else value.array.shape)
             unused = op.joint is None and all(edges[j] is None for j in users)
-            # PyTorch looks at what a formula's gradient leads to where it has a choice: one formula of several.
-            if value is None or not users or (unused and (not nowhere or (several_formulas and len(users) == 1))):
+            if unused and nowhere:  # PyTorch looks at what a formula's gradient leads to where it is one of several
+                unused = len(users) == 1 and sum(f is not None for f in op.formulas) > 1
+            if value is None or not users or unused:
                 saved.append(None)
                 continue
             if not isinstance(value, Tensor) or (value.array.dtype.kind in "biu" and arrays[i].dtype.kind not in "biu"):
@@ -202,7 +202,7 @@ def attach(op, results, inputs, arrays, parameters):
         if op.view:
             views.view_of(tensor, inputs[0], "multiple outputs" if several else "")
         tensors.append(tensor)
-    if modes.levels:
+    if modes.levels and modes.levels[-1].kind == "forward" or len(modes.levels) > 1:
         from .forward import propagate
 
         propagate(op, tensors, inputs, parameters)

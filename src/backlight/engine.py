@@ -155,6 +155,8 @@ class AccumulateGrad(Node):
             g = g.to(dtypes.from_array_type(self.array.dtype))
         if self.grad is not None:
             self.grad = self.grad + g
+        elif not modes.grad:
+            self.grad = Tensor._from(g.array.copy())
         elif 0 in self.array.strides:  # expanded
             self.grad = g.clone()
         else:

@@ -63,8 +63,11 @@ def set_inference(on: bool) -> None:
 
 
 def set_levels(levels) -> None:
-    with lock:
-        state.unusual += bool(levels) - bool(modes.levels)
+    # Any tensor can carry tangents. A batched one has a type of its own, so vmap leaves operations on others as fast as they are.
+    forward, before = (any(level.kind == "forward" for level in each) for each in (levels, modes.levels))
+    if forward is not before:
+        with lock:
+            state.unusual += forward - before
     modes.levels = levels
 
 

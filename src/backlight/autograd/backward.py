@@ -219,7 +219,7 @@ def grad(
             if not isinstance(tensor, Tensor):
                 raise RuntimeError("materialize_grads cannot be used when the given input is a GradientEdge")
             g = Tensor._from(np.zeros_like(tensor.array)).requires_grad_(create_graph)
-        elif g is not None and not create_graph and (g.array.base is not None or not g.array.flags.writeable):
+        elif g is not None and not create_graph and not g.array.flags.writeable:  # an expanded gradient
             g = Tensor._from(g.array.copy())
         results.append(g)
     return tuple(results)

@@ -408,7 +408,9 @@ def index_put(input, indices, values, accumulate=False):
     view, index = _numpy_index(input, indices)
     if stand_ins:
         return batching.indexed(view, index, stand_ins, values, accumulate)
-    return _index_put(view, _fitted(values, view.array[index].shape), index, accumulate)
+    if not modes.levels:
+        values = _fitted(values, view.array[index].shape)
+    return _index_put(view, values, index, accumulate)
 
 
 def _index_put_method(self, indices, values, accumulate=False):

@@ -10,8 +10,8 @@ import numpy as np
 
 from ..op import op, public, twin, write_out
 from ..tensor import Tensor, dimension
-from .conv import functional, per_dimension
 from .check import not_tensor
+from .conv import functional, per_dimension
 from .gather import _ungather
 from .pointwise import _trunc_divide
 from .shape import reshape
