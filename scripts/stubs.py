@@ -210,7 +210,10 @@ def stubs() -> dict[Path, str]:
     return {
         SOURCE / "tensor.pyi": tensor_stub(),
         SOURCE / "__init__.pyi": package,
-        **{SOURCE / f"{name.replace('.', '/')}.pyi": module_stub(name) for name in ("nn.functional", "linalg", "special", "fft", "signal.windows")},
+        **{
+            SOURCE / f"{name.replace('.', '/')}.pyi": module_stub(name)
+            for name in ("nn.functional", "linalg", "special", "fft", "signal.windows")
+        },
     }
 
 

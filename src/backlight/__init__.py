@@ -69,7 +69,25 @@ half, float, double, short, int, long = float16, float32, float64, int16, int32,
 cfloat, cdouble, chalf = complex64, complex128, complex64
 pi, e, inf, nan, newaxis = 3.141592653589793, 2.718281828459045, _np.inf, _np.nan, None
 
-_LAZY = ("_C", "_vmap_internals", "masked", "return_types", "nn", "func", "optim", "utils", "random", "inspect", "printing", "cuda", "linalg", "fft", "special", "signal", "version")
+_LAZY = (
+    "_C",
+    "_vmap_internals",
+    "masked",
+    "return_types",
+    "nn",
+    "func",
+    "optim",
+    "utils",
+    "random",
+    "inspect",
+    "printing",
+    "cuda",
+    "linalg",
+    "fft",
+    "special",
+    "signal",
+    "version",
+)
 
 
 def __getattr__(name):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
+
 from . import dtypes
 from .dtypes import Size
 from .engine import node_and_number
@@ -138,7 +140,7 @@ def _set_backward_hooks(self, hooks):
         self.__dict__["_backward_hooks"] = hooks
     else:
         node, number = node_and_number(self.node)
-        hooks_of(node).tensor[number] = {} if hooks is None else hooks
+        hooks_of(node).tensor[number] = OrderedDict() if hooks is None else hooks
 
 
 def _keep_backward_hooks(_self):

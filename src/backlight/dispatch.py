@@ -97,10 +97,10 @@ _NUMBERS_ONLY = frozenset(("add", "sub", "mul", "div", "floor_divide"))  # which
 def _check_inputs(op, inputs) -> None:
     """TypeError for inputs that are neither tensors nor, where the operation takes them, numbers."""
     takes_numbers = len(inputs) == 2 and op.promote not in ("same", "keep")
-    if takes_numbers and not isinstance(inputs[0], Tensor):
-        if op.name in _TENSOR_FIRST or not (isinstance(inputs[1], Tensor) or op.name in _NUMBERS_ONLY):
-            kinds = ", ".join("Tensor" if isinstance(v, Tensor) else type(v).__name__ for v in inputs)
-            raise TypeError(f"{op.name.strip('_')}() received an invalid combination of arguments - got ({kinds})")
+    first, second = (isinstance(v, Tensor) for v in inputs) if takes_numbers else (True, True)
+    if not first and (op.name in _TENSOR_FIRST or not (second or op.name in _NUMBERS_ONLY)):
+        kinds = ", ".join("Tensor" if isinstance(v, Tensor) else type(v).__name__ for v in inputs)
+        raise TypeError(f"{op.name.strip('_')}() received an invalid combination of arguments - got ({kinds})")
     for i, (name, value) in enumerate(zip(op.inputs, inputs)):
         fine = isinstance(value, Tensor) or (value is None and name in op.optional)
         if not fine and not (takes_numbers and dtypes.number_type(value) is not None):
@@ -207,7 +207,9 @@ def attach(op, results, inputs, arrays, parameters):
 
         propagate(op, tensors, inputs, parameters)
         if op.saves_output and node is not None:  # a node can't hold its output: the output's tangents stay with it
-            node._extra("tangents", dict).update((i, t.__dict__["tangents"]) for i, t in enumerate(tensors) if "tangents" in t.__dict__)
+            node._extra("tangents", dict).update(
+                (i, t.__dict__["tangents"]) for i, t in enumerate(tensors) if "tangents" in t.__dict__
+            )
     if node is not None and modes.saved_hooks and op.frees:
         from .saved import pack_node
 

@@ -71,7 +71,7 @@ class Node:
         return True
 
     def _sequence_nr(self) -> int:
-        return (getattr(self, "extra", None) or {}).get("sequence_nr", self.seq)
+        return self._extra("sequence_nr", lambda: self.seq)
 
     def _set_sequence_nr(self, number) -> None:
         self._extra("sequence_nr", lambda: number)  # beside `seq`, which also says what was written since

@@ -89,7 +89,9 @@ def refuse_captured(tensor, name) -> None:
         root = tensor if tensor.base is None else tensor.base.root
         shared = None if type(root) is Batched else root.version  # with what `detach` made of it
         if any(
-            id(root) in found or id(tensor) in found or (shared is not None and any(x.version is shared for x in found.values()))
+            id(root) in found
+            or id(tensor) in found
+            or (shared is not None and any(x.version is shared for x in found.values()))
             for found in modes.captured
         ):
             raise RuntimeError(INPLACE.format(name + _OVERLOADS.get(name, "")))

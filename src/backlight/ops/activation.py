@@ -18,7 +18,6 @@ from .special import erf
 functional = {"method": False, "module": "nn.functional"}
 
 
-
 def _relu_arrays(x):
     if x.size < 4096 or x.dtype.kind != "f":
         return np.maximum(0, x)  # in this order -0. stays, as in PyTorch

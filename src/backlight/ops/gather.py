@@ -72,7 +72,9 @@ def _used(src, index):
 def _scatter_add_arrays(x, index, src, dim):
     out = np.array(x)
     if index.size:
-        np.add.at(out.reshape(1) if not out.ndim else out, _where_along(index, dim) if index.ndim else (index,), _used(src, index))
+        np.add.at(
+            out.reshape(1) if not out.ndim else out, _where_along(index, dim) if index.ndim else (index,), _used(src, index)
+        )
     return out
 
 
@@ -192,7 +194,9 @@ def _scatter_reduced(input, dim, index, src, reduce):
 def _scatter_multiply_arrays(input, index, src, dim):
     out = np.array(input)
     if index.size:
-        np.multiply.at(out.reshape(1) if not out.ndim else out, _where_along(index, dim) if index.ndim else (index,), _used(src, index))
+        np.multiply.at(
+            out.reshape(1) if not out.ndim else out, _where_along(index, dim) if index.ndim else (index,), _used(src, index)
+        )
     return out
 
 
@@ -210,7 +214,11 @@ def _check_vector_index(name, index, n=None, several=False):
             f", but got dim: {index.array.ndim} with type: {dtypes.scalar_type_name(index.dtype)} and size: {list(index.array.shape)}")  # fmt: skip
         raise IndexError(f"{name}(): Index is supposed to be a vector{got}")
     if index.dtype not in (dtypes.int64, dtypes.int32):
-        got = " or int64 for index" if name == "index_select" else f"/int64 for index but got: {dtypes.scalar_type_name(index.dtype)}"
+        got = (
+            " or int64 for index"
+            if name == "index_select"
+            else f"/int64 for index but got: {dtypes.scalar_type_name(index.dtype)}"
+        )
         raise RuntimeError(f"{name}(): Expected dtype int32{got}")
     if n is None:
         return
@@ -307,7 +315,9 @@ def index_fill(input, dim, index, value):
     """A copy of input with a number written to the slices of `dim` named by the index. Differentiable."""
     d = dimension(dim, input.array.ndim)
     if isinstance(value, Tensor) and value.array.ndim:
-        raise RuntimeError(f"index_fill_ only supports a 0-dimensional value tensor, but got tensor with {value.array.ndim} dimension(s).")
+        raise RuntimeError(
+            f"index_fill_ only supports a 0-dimensional value tensor, but got tensor with {value.array.ndim} dimension(s)."
+        )
     if index.dtype is not dtypes.int64:
         raise IndexError("index_fill_(): Expected dtype int64 for index.")
     if index.array.ndim > 1:
@@ -376,7 +386,9 @@ def take_along_dim(input, indices, dim=None):
         raise RuntimeError("torch.take_along_dim(): input and indices should have the same number of dimensions, but got "
                            f"{input.array.ndim} dimensions for input, and {indices.array.ndim} dimensions for indices")  # fmt: skip
     if indices.dtype is not dtypes.int64:
-        raise RuntimeError(f"torch.take_along_dim(): dtype of indices should be Long but got {dtypes.scalar_type_name(indices.dtype)}")
+        raise RuntimeError(
+            f"torch.take_along_dim(): dtype of indices should be Long but got {dtypes.scalar_type_name(indices.dtype)}"
+        )
     d = dimension(dim, input.array.ndim)
     if not input.array.ndim:
         raise IndexError(f"Dimension specified as {dim} but tensor has no dimensions")

@@ -395,7 +395,9 @@ def _check_put(input, values):
 
 def _numpy_index(x, indices):
     # A 0-d index is a vector of one here: an integer would select a view, and the result is to be the whole tensor.
-    items = tuple(slice(None) if i is None else i.reshape(1) if isinstance(i, Tensor) and not i.array.ndim else i for i in indices)
+    items = tuple(
+        slice(None) if i is None else i.reshape(1) if isinstance(i, Tensor) and not i.array.ndim else i for i in indices
+    )
     view, advanced = _basic(x, items)
     return view, advanced if advanced is not None else (Ellipsis,)
 

@@ -207,7 +207,9 @@ def _check_places(name, input, index):
     _check_index_type(name, index)
     n, index = input.array.size, batching.all_values(index)
     if index.size and not n:
-        raise IndexError(f"{name}(): {'tried to take from' if name == 'take' else 'Tried to put elements into'} an empty tensor")
+        raise IndexError(
+            f"{name}(): {'tried to take from' if name == 'take' else 'Tried to put elements into'} an empty tensor"
+        )
     wrong = (index < -n) | (index >= n)
     if wrong.any():
         raise IndexError(f"out of range: tried to access index {index[wrong][0]} on a tensor of {n} elements.")
