@@ -403,3 +403,17 @@ def identity_of_saved_tensors(T, log):
     b.add_(1)  # the hooks hand on the tensor itself
     log.append(T.autograd.grad(z, a))
     T.utils.checkpoint.checkpoint(Saves.apply, a, b, c, use_reentrant=False).backward()
+
+
+@program
+def without_a_derivative(T, log):
+    T.manual_seed(0)
+    x = T.tensor([1.0, 2.0, 1.0, float("nan")], requires_grad=True)
+    for function in (
+        lambda: T.unique(x), lambda: T.unique(x, return_inverse=True, return_counts=True), lambda: T.unique(x, dim=0),
+        lambda: T.unique_consecutive(x, return_counts=True), lambda: x // 2, lambda: T.binomial(x.nan_to_num(), x.nan_to_num() / 3),
+    ):  # fmt: skip
+        outputs = function()
+        outputs = outputs if isinstance(outputs, tuple) else (outputs,)
+        log += [list(outputs), outputs[0].grad_fn.name()]
+        attempt(log, outputs[0].sum().backward)

@@ -606,13 +606,23 @@ def unique(input, sorted=True, return_inverse=False, return_counts=False, dim=No
     """The distinct elements (or slices of `dim`), sorted; with their inverse indices and counts if asked for."""
     del sorted
     batching.refuse_samples("_unique2" if dim is None else "unique_dim", input)
-    found = np.unique(input.array, False, return_inverse, return_counts, dim)
-    if not isinstance(found, tuple):
-        return Tensor._from(found)
-    parts = [Tensor._from(np.asarray(f)) for f in found]
+    parts = (_unique2 if dim is None else _unique_dim)(input, return_inverse, return_counts, dim)
+    return parts if len(parts) > 1 else parts[0]
+
+
+def _unique_arrays(x, return_inverse, return_counts, dim):
+    found = np.unique(x, False, return_inverse, return_counts, dim, equal_nan=False)
+    parts = [np.asarray(f) for f in (found if isinstance(found, tuple) else (found,))]
     if return_inverse and dim is None:
-        parts[1] = reshape(parts[1], input.array.shape)
+        parts[1] = parts[1].reshape(x.shape)
     return tuple(parts)
+
+
+# The values require grad where the input does, and backward says that there is no derivative.
+_unique2 = op("unique2", _unique_arrays, lambda _g, _input, _out, _inverse, _counts, _dim: no_derivative("_unique2"),
+    nondifferentiable=(1, 2), promote="keep")  # fmt: skip
+_unique_dim = op("unique_dim", _unique_arrays, lambda _g, _input, _out, _inverse, _counts, _dim: no_derivative("unique_dim"),
+    nondifferentiable=(1, 2), promote="keep")  # fmt: skip
 
 
 def _unique_consecutive_arrays(x, dim):
@@ -629,7 +639,12 @@ def _unique_consecutive_arrays(x, dim):
 
 
 _unique_consecutive = op("unique_consecutive", _unique_consecutive_arrays,
-    lambda _g, _input, _out, _dim: not_differentiable("unique_consecutive"), nondifferentiable=(1, 2), promote="keep")  # fmt: skip
+    lambda _g, _input, _out, _dim: no_derivative("unique_consecutive"), nondifferentiable=(1, 2), promote="keep")  # fmt: skip
+
+
+def no_derivative(name):
+    """Raises what PyTorch raises where a derivative could be, but nobody wrote it."""
+    raise NotImplementedError(f"the derivative for '{name}' is not implemented.")
 
 
 def not_differentiable(name):
