@@ -66,7 +66,7 @@ def edge_of(tensor):
     if view is None:
         return tensor.node
     node = tensor.node if view.count == view.root.version.count else current_node(tensor)
-    if node is None and view.root.node is not None:
+    if node is None and view.root.node is not None and modes.grad:
         raise Nowhere
     return node
 

@@ -24,7 +24,7 @@ def _relu_arrays(x):
     return x.clip(0, np.inf)  # a fifth of the time: NumPy's maximum with a number isn't vectorised
 
 
-relu_ = unary("relu", _relu_arrays, lambda g, _input, out: kept_where(g, ~(out <= 0)), promote="arith",
+relu_ = unary("relu", _relu_arrays, lambda g, _input, out: kept_where(g, out != 0), promote="arith",
               doc="max(input, 0). (*S) -> (*S). Differentiable (0 at 0).")  # fmt: skip
 
 
