@@ -202,7 +202,7 @@ def attach(op, results, inputs, arrays, parameters):
         if op.view:
             views.view_of(tensor, inputs[0], "multiple outputs" if several else "")
         tensors.append(tensor)
-    if modes.levels and modes.levels[-1].kind == "forward" or len(modes.levels) > 1:
+    if modes.forward:
         from .forward import propagate
 
         propagate(op, tensors, inputs, parameters)

@@ -37,6 +37,7 @@ class _ThreadModes(threading.local):
     captured: tuple = ()  # what the functions in running transforms captured, which they mustn't write: {id: tensor} for each
     recordings = 0  # the func.grad and func.vjp that run
     levels: tuple = ()  # the function transforms (forward mode, vmap) that run, outermost first
+    forward = False  # whether one of the levels is forward mode's: then any tensor can carry tangents
 
 
 modes = _ThreadModes()
@@ -63,12 +64,12 @@ def set_inference(on: bool) -> None:
 
 
 def set_levels(levels) -> None:
-    # Any tensor can carry tangents. A batched one has a type of its own, so vmap leaves operations on others as fast as they are.
-    forward, before = (any(level.kind == "forward" for level in each) for each in (levels, modes.levels))
-    if forward is not before:
+    # A batched tensor has a type of its own, so vmap alone leaves operations on other tensors as fast as they are.
+    forward = any(level.kind == "forward" for level in levels)
+    if forward is not modes.forward:
         with lock:
-            state.unusual += forward - before
-    modes.levels = levels
+            state.unusual += forward - modes.forward
+    modes.levels, modes.forward = levels, forward
 
 
 def set_saved_hooks(hooks) -> None:

@@ -342,6 +342,16 @@ def hessian(func, inputs, create_graph=False, strict=False, vectorize=False, out
     return found if several else found[0][0]
 
 
+def _gradient_to_differentiate(func, inputs, v, name, strict, create_graph):
+    """For vhp and hvp: (inputs, whether they were several, v, outputs, their gradient as a part of the graph)."""
+    inputs, several = _inputs(inputs, name, create_graph)
+    v = _vectors(v, inputs, name, VECTOR_INPUT)
+    outputs = _scalar_output(func, inputs, name, strict)
+    jac = _gradients(outputs, inputs, None, True)
+    _check_jacobian(jac, strict)
+    return inputs, several, v, outputs, jac
+
+
 def vhp(func, inputs, v=None, create_graph=False, strict=False):
     """(func(*inputs), v^T H): the product of a vector with the Hessian of a function that returns a single number.
 
@@ -350,11 +360,7 @@ def vhp(func, inputs, v=None, create_graph=False, strict=False):
     (tensor(2.), tensor([6., 6.]))
     """
     with enable_grad():
-        inputs, several = _inputs(inputs, "vhp", create_graph)
-        v = _vectors(v, inputs, "vhp", VECTOR_INPUT)
-        outputs = _scalar_output(func, inputs, "vhp", strict)
-        jac = _gradients(outputs, inputs, None, True)
-        _check_jacobian(jac, strict)
+        inputs, several, v, outputs, jac = _gradient_to_differentiate(func, inputs, v, "vhp", strict, create_graph)
     with _mode(create_graph):
         found = _gradients(jac, inputs, v, create_graph)
         found = _filled(found, inputs, strict, create_graph, JACOBIAN_MISSING, HESSIAN)
@@ -369,11 +375,7 @@ def hvp(func, inputs, v=None, create_graph=False, strict=False):
     (tensor(2.), tensor([6., 6.]))
     """
     with enable_grad():
-        inputs, several = _inputs(inputs, "hvp", create_graph)
-        v = _vectors(v, inputs, "hvp", VECTOR_INPUT)
-        outputs = _scalar_output(func, inputs, "hvp", strict)
-        jac = _gradients(outputs, inputs, None, True)
-        _check_jacobian(jac, strict)
+        inputs, several, v, outputs, jac = _gradient_to_differentiate(func, inputs, v, "hvp", strict, create_graph)
         dummies = _dummies(inputs)
         double = _gradients(jac, inputs, dummies, True)
         for i, g in enumerate(double):

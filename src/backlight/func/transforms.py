@@ -215,7 +215,7 @@ def _pull_back(outputs, entries, cotangents):
     ys, gs = zip(*connected)
     own = [x.node for x in entries]
     nodes = [node for x in (*ys, *gs) if (node := current_node(x)) is not None]
-    differentiated_again = any(level.kind == "forward" for level in modes.levels) or any(_alive(node, own) for node in nodes)
+    differentiated_again = modes.forward or any(_alive(node, own) for node in nodes)
     found = autograd_grad(ys, entries, gs, retain_graph=True, create_graph=differentiated_again, allow_unused=True)
     return [_zeros_like(x) if g is None else g for x, g in zip(entries, found)]
 

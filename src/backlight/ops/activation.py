@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 
 from .. import batching, dtypes, random
@@ -10,21 +12,14 @@ from ..op import inplace as write_in_place
 from ..state import modes
 from ..tensor import Tensor, dimension
 from .check import not_implemented, not_tensor
-from .choose import clamp, kept_where, masked_fill, select, where, where_zero
+from .choose import clamp, clamp_arrays, kept_where, masked_fill, select, where, where_zero
 from .pointwise import exp, sigmoid, tanh
 from .shape import reshape
 from .special import erf
 
 functional = {"method": False, "module": "nn.functional"}
 
-
-def _relu_arrays(x):
-    if x.size < 4096 or x.dtype.kind != "f":
-        return np.maximum(0, x)  # in this order -0. stays, as in PyTorch
-    return x.clip(0, np.inf)  # a fifth of the time: NumPy's maximum with a number isn't vectorised
-
-
-relu_ = unary("relu", _relu_arrays, lambda g, _input, out: kept_where(g, out != 0), promote="arith",
+relu_ = unary("relu", partial(clamp_arrays, min=0, max=None), lambda g, _input, out: kept_where(g, out != 0), promote="arith",
               doc="max(input, 0). (*S) -> (*S). Differentiable (0 at 0).")  # fmt: skip
 
 

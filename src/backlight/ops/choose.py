@@ -43,12 +43,12 @@ def clamp(input, min=None, max=None, *, out=None):
 _NUMBERS = (float, int, type(None))
 
 
-def _clamp_arrays(x, min, max):
+def clamp_arrays(x, min, max):
     if min is None or max is None:
         if x.dtype.kind == "f" and x.size >= 4096:  # with two limits clip is vectorised, minimum and maximum aren't
             return np.clip(x, -np.inf if min is None else min, np.inf if max is None else max)
         return np.maximum(min, x) if max is None else np.minimum(max, x)  # in this order -0. stays
-    return np.clip(x, min, max) if min is None or max is None or min <= max else np.full_like(x, max)
+    return np.clip(x, min, max) if min <= max else np.full_like(x, max)
 
 
 def _inside_arrays(x, min, max):
@@ -63,7 +63,7 @@ def _inside(x, min, max):
     return Tensor._from(np.asarray(_inside_arrays(x.array, min, max)))
 
 
-_clamp = op("clamp", _clamp_arrays, lambda g, input, _out, min, max: kept_where(g, _inside(input, min, max)),
+_clamp = op("clamp", clamp_arrays, lambda g, input, _out, min, max: kept_where(g, _inside(input, min, max)),
             node="ClampBackward1", batch="leading")  # fmt: skip
 
 

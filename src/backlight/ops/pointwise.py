@@ -477,27 +477,19 @@ def _no_complex(name, ufunc):
     return arrays
 
 
-ceil = unary(
-    "ceil",
-    _no_complex("ceil", np.ceil),
-    lambda g, _input, _out: no_gradient(g),
-    promote="arith",
-    doc="Rounds up. Its gradient is zero.",
-)
-floor = unary(
-    "floor",
-    _no_complex("floor", np.floor),
-    lambda g, _input, _out: no_gradient(g),
-    promote="arith",
-    doc="Rounds down. Its gradient is zero.",
-)
-trunc = unary(
-    "trunc",
-    _no_complex("trunc", np.trunc),
-    lambda g, _input, _out: no_gradient(g),
-    promote="arith",
-    doc="Rounds to zero. Gradient zero.",
-)
+def _rounding(name, ufunc, doc):
+    return unary(
+        name,
+        _no_complex(name, ufunc),
+        lambda g, _input, _out: no_gradient(g),
+        promote="arith",
+        doc=f"{doc} Its gradient is zero.",
+    )
+
+
+ceil = _rounding("ceil", np.ceil, "Rounds up.")
+floor = _rounding("floor", np.floor, "Rounds down.")
+trunc = _rounding("trunc", np.trunc, "Rounds to zero.")
 face(trunc, name="fix", inplace=True)
 frac = unary("frac", lambda x: x - np.trunc(x), lambda g, _input, _out: g, promote="arith", doc="input - trunc(input).")
 

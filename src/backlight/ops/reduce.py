@@ -142,7 +142,7 @@ sum.arrays = lambda x, dim=None, keepdim=False: np.add.reduce(x, dim, keepdims=k
 mean.arrays = lambda x, dim=None, keepdim=False: np.mean(x, dim, keepdims=keepdim)
 
 
-_nansum = op("nansum", lambda x, dims, keepdim: _sum_arrays(np.where(np.isnan(x), np.zeros((), x.dtype), x), dims, keepdim),
+_nansum = op("nansum", lambda x, dims, keepdim: _sum_arrays(where_zero.arrays(np.isnan(x), x), dims, keepdim),
     lambda g, input, _out, dims, _keepdim: where_zero(is_nan(input), spread(g, input.shape, dims)),
     batch=batching.some_dims)  # fmt: skip
 
@@ -309,7 +309,7 @@ def _prod_gradient_arrays(g, x, product):
     if np.all(x != 0):
         return g * product / x
     others = _others_arrays(x.reshape(-1), 0).reshape(x.shape)
-    return np.where(others == 0, np.zeros((), x.dtype), g * others)  # zero also if g is NaN, as in PyTorch
+    return where_zero.arrays(others == 0, g * others)  # zero also if g is NaN, as in PyTorch
 
 
 @twin(_prod_gradient_arrays)
@@ -428,7 +428,7 @@ def share(g, x, out, dims):
 def _evenly_arrays(g, x, out, dims):
     mask = _ties_arrays(x, out, dims)
     part = np.reshape(g, _kept(x.shape, dims)) / np.add.reduce(mask, dims, keepdims=True).astype(x.dtype)
-    return np.where(mask, part, np.zeros((), part.dtype))
+    return where_zero.arrays(~mask, part)
 
 
 @twin(_evenly_arrays)
