@@ -8,6 +8,7 @@ from . import dtypes
 from .dtypes import Size
 from .engine import node_and_number
 from .hooks import hooks_of
+from .state import state
 from .tensor import Tensor, dimension
 
 
@@ -73,6 +74,8 @@ def item(self):
     """The value of a one-element tensor as a Python number."""
     if self.array.size != 1:
         raise RuntimeError(f"a Tensor with {self.array.size} elements cannot be converted to Scalar")
+    if state.recorder is not None:
+        state.recorder.called("item", self)
     value = self.array.item()
     return float(value) if self.array.dtype.kind == "V" else value
 
@@ -88,6 +91,8 @@ def __bool__(self) -> bool:
 def _number(self):
     if self.array.size != 1:
         raise ValueError("only one element tensors can be converted to Python scalars")
+    if state.recorder is not None:
+        state.recorder.called("item", self)
     return self.array.item()
 
 

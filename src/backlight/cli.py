@@ -10,8 +10,11 @@ import argparse
 import builtins
 import io
 import os
+import signal
 import sys
+import threading
 from contextlib import contextmanager, nullcontext
+from importlib.util import find_spec
 from types import ModuleType, TracebackType
 from typing import TYPE_CHECKING
 
@@ -21,21 +24,31 @@ from .version import __version__, torch_version
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from .inspect import Pass
+    from .inspect.record import Record
+    from .inspect.schema import Pass
 
 _OWN_CODE = (os.path.dirname(__file__) + os.sep, "<backlight op ")
 _LAUNCHING = (__file__, alias.__file__, "<frozen runpy>", "<frozen importlib")
+
+# What a record can be written as, by the end of the file's name.
+_WRITERS = {
+    ".jsonl": "to_jsonl", ".html": "to_html", ".dot": "to_dot", ".mmd": "to_mermaid", ".json": "to_chrome_trace", ".csv": "to_csv",
+}  # fmt: skip
+_SUFFIXES = ", ".join(_WRITERS)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command and returns its exit code; SystemExit of a script passes through."""
     arguments = _parser().parse_args(argv)
+    if arguments.command == "show":
+        return _show_record(arguments)
     try:
         script = _module_runner(arguments.script) if arguments.module else _script_runner(arguments.script)
     except OSError as error:
         print(f"backlight: can't open file '{os.path.abspath(arguments.script)}': {error.strerror}", file=sys.stderr)
         return 2
-    alias.install()
+    if getattr(arguments, "engine", "backlight") == "backlight":
+        alias.install()
     sys.argv = [arguments.script, *arguments.args]
     tracing = _tracing(arguments) if arguments.command == "trace" else nullcontext()
     try:
@@ -64,10 +77,28 @@ def _parser() -> argparse.ArgumentParser:
         command.add_argument("-m", dest="module", action="store_true", help="SCRIPT is the name of a module, as in python -m")
         command.add_argument("script", metavar="SCRIPT", help="the script; options for backlight come before it")
         command.add_argument("args", nargs=argparse.REMAINDER, metavar="...", help="the script's own arguments")
-    trace.add_argument("--passes", type=_positive, default=1, metavar="N", help="how many backward passes to show (1)")
+    trace.add_argument(
+        "--passes", type=_passes_wanted, default=1, metavar="N", help="how many backward passes to record, or 'all' (1)"
+    )
+    trace.add_argument("--policy", choices=("shapes", "norms", "full"), default="norms", help="what to measure (norms)")
+    trace.add_argument(
+        "-o", "--output", action="append", default=[], type=_output, metavar="FILE", help=f"also write the record: {_SUFFIXES}"
+    )
     trace.add_argument("--steps", type=_positive, default=100, metavar="N", help="how many steps to show of each (100)")
     trace.add_argument("--width", type=_positive, metavar="W", help="columns to use (the terminal's width)")
-    trace.add_argument("--engine", type=_engine, default="backlight", metavar="E", help="what runs the script (backlight)")
+    trace.add_argument(
+        "--engine", type=_engine, default="backlight", metavar="E", help="what runs the script: backlight or torch (backlight)"
+    )
+    show = commands.add_parser("show", help="show a record that trace wrote as .jsonl", allow_abbrev=False)
+    show.add_argument("record", metavar="RECORD", help="the file")
+    for command in (show,):
+        command.add_argument(
+            "--steps", type=_positive, default=100, metavar="N", help="how many steps to show of each pass (100)"
+        )
+        command.add_argument("--width", type=_positive, metavar="W", help="columns to use (the terminal's width)")
+        command.add_argument(
+            "-o", "--output", action="append", default=[], type=_output, metavar="FILE", help=f"write it as {_SUFFIXES}"
+        )
     return parser
 
 
@@ -77,11 +108,21 @@ def _positive(text: str) -> int:
     return int(text)
 
 
+def _passes_wanted(text: str) -> int | None:
+    return None if text == "all" else _positive(text)
+
+
 def _engine(text: str) -> str:
-    if text == "torch":
-        raise argparse.ArgumentTypeError("tracing PyTorch itself is not there yet; 'backlight' runs the script on Backlight")
-    if text != "backlight":
-        raise argparse.ArgumentTypeError(f"must be 'backlight', not '{text}'")
+    if text not in ("backlight", "torch"):
+        raise argparse.ArgumentTypeError(f"must be 'backlight' or 'torch', not '{text}'")
+    if text == "torch" and find_spec("torch") is None:
+        raise argparse.ArgumentTypeError("PyTorch is not installed here; 'backlight' runs the script on Backlight")
+    return text
+
+
+def _output(text: str) -> str:
+    if os.path.splitext(text)[1] not in _WRITERS:
+        raise argparse.ArgumentTypeError(f"the name must end with one of {_SUFFIXES}, not '{text}'")
     return text
 
 
@@ -159,32 +200,86 @@ def _strip(error: BaseException | None, files: tuple[str, ...], seen: set[int]) 
 
 @contextmanager
 def _tracing(arguments: argparse.Namespace):
-    """Records while the script runs; at its end, however it ends, the record goes to stdout."""
-    from shutil import get_terminal_size
+    """Records while the script runs; at its end, however it ends, the record goes to stdout and to the files asked for."""
+    from .inspect import start
 
-    from .inspect import record
+    if arguments.engine == "torch":
+        import torch  # noqa: F401  # pyright: ignore[reportMissingImports]
 
     def progress(one: Pass) -> None:
-        if one is result.passes[-1] and len(result.passes) == arguments.passes:
-            say("recorded, the script goes on at full speed")
+        if one.parent is None and len(record.passes) == arguments.passes:
+            say("recorded, the script goes on at full speed from its next backward pass on")
 
-    say(f"running {arguments.script}, recording its first {_passes(arguments.passes)}")
+    process = os.getpid()
+    say(f"running {arguments.script} on {arguments.engine}, recording {_passes(arguments.passes)}")
+    recorder = start(arguments.policy, arguments.engine, arguments.passes, progress)
+    record = recorder.record
+    record.program = os.path.basename(arguments.script)
+
+    def finish() -> None:
+        recorder.stop()
+        if os.getpid() == process:  # not in a child that the script forked
+            _write(record, arguments)
+
     try:
-        with record(arguments.passes, progress) as result:
+        with _terminated(finish):
             yield
     finally:
-        from .inspect.render import terminal
+        finish()
 
-        width = arguments.width or get_terminal_size((80, 24)).columns
-        try:
-            terminal.write(result, sys.stdout, width, arguments.steps)
-        except BrokenPipeError:  # `backlight trace ... | head`: the reader has seen enough
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+@contextmanager
+def _terminated(finish: Callable[[], None]):
+    """Lets SIGTERM end the process as ever, but after `finish`. A handler of the script's own is left alone."""
+
+    def handle(number, _frame):
+        finish()
+        signal.signal(number, signal.SIG_DFL)
+        os.kill(os.getpid(), number)
+
+    ours = threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    if ours:
+        signal.signal(signal.SIGTERM, handle)
+    try:
+        yield
+    finally:
+        if ours and signal.getsignal(signal.SIGTERM) is handle:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+def _write(record: Record, arguments: argparse.Namespace) -> None:
+    """The record on stdout, and in the files."""
+    from shutil import get_terminal_size
+
+    from .inspect.render import terminal
+
+    for path in arguments.output:
+        getattr(record, _WRITERS[os.path.splitext(path)[1]])(path=path)
+        say(f"wrote {path}")
+    width = arguments.width or get_terminal_size((80, 24)).columns
+    try:
+        terminal.write(record, sys.stdout, width, arguments.steps)
+    except BrokenPipeError:  # `backlight trace ... | head`: the reader has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _show_record(arguments: argparse.Namespace) -> int:
+    from .inspect import Record
+
+    try:
+        record = Record.read(arguments.record)
+    except (OSError, ValueError) as error:
+        print(f"backlight: {error}", file=sys.stderr)
+        return 2
+    _write(record, arguments)
+    return 0
 
 
 def say(text: str) -> None:
     print(f"backlight: {text}", file=sys.stderr, flush=True)
 
 
-def _passes(n: int) -> str:
-    return "backward pass" if n == 1 else f"{n} backward passes"
+def _passes(n: int | None) -> str:
+    if n is None:
+        return "all its backward passes"
+    return "its first backward pass" if n == 1 else f"its first {n} backward passes"

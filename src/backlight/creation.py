@@ -10,7 +10,7 @@ import numpy as np
 from . import dtypes, views
 from .batching import in_loop
 from .dtypes import Size
-from .engine import AccumulateGrad, modes
+from .engine import AccumulateGrad, modes, state
 from .op import REGISTRY, public, twin, write_out
 from .tensor import InferenceTensor, Tensor, as_subclass
 
@@ -664,6 +664,8 @@ def _numpy(self, *, force=False):
         raise RuntimeError("Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy() instead.")
     if self.array.dtype.kind == "V" or self.array.dtype.name == "bfloat16":
         raise TypeError("Got unsupported ScalarType BFloat16")
+    if state.recorder is not None:
+        state.recorder.called("numpy", self)
     return self.array
 
 
@@ -680,6 +682,8 @@ def _array_wrap(_self, array, _context=None, _return_scalar=False):
 
 def _tolist(self):
     """Nested lists of Python numbers (a number for a 0-d tensor)."""
+    if state.recorder is not None:
+        state.recorder.called("tolist", self)
     if self.array.dtype.name == "bfloat16":
         return self.array.astype(np.float32).tolist()
     return self.array.tolist()

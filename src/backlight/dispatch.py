@@ -216,8 +216,8 @@ def attach(op, results, inputs, arrays, parameters):
         pack_node(node, inputs, modes.saved_hooks[-1])
     if node is not None and state.anomaly is not None:
         state.anomaly(node, created=True)
-    if state.recorder is not None and node is not None:
-        state.recorder.created(op, node, tensors, inputs)
+    if state.recorder is not None:
+        state.recorder.operation(op.name, node, tensors, inputs, parameters)
     return tuple(tensors) if several else tensors[0]
 
 

@@ -79,11 +79,11 @@ class Node:
 
     def register_hook(self, hook):
         """Calls `hook(grad_inputs, grad_outputs)` after this node ran; it may return new grad_inputs."""
-        return register(hooks_of(self).post, hook)
+        return register(hooks_of(self).post, hook, "posthook", self)
 
     def register_prehook(self, hook):
         """Calls `hook(grad_outputs)` before this node runs; it may return new grad_outputs."""
-        return register(hooks_of(self).pre, hook)
+        return register(hooks_of(self).pre, hook, "prehook", self)
 
     def run(self, g, edges, keep):
         """The gradients of the inputs, arrays in and arrays out. Frees what the node saved unless `keep`."""

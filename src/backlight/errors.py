@@ -18,6 +18,26 @@ def freed(node) -> RuntimeError:
     return RuntimeError(f"{FREED}\nThe saved tensors of {node.name()} were freed by an earlier backward pass.")
 
 
+def check_grad(tensor, value) -> None:
+    """The errors for what can't be assigned to a tensor's `.grad`."""
+    if not hasattr(value, "array"):
+        raise TypeError(f"assigned grad expected to be a Tensor or None but got grad of type {type(value).__name__}")
+    if value is tensor:
+        raise RuntimeError("can't assign Variable as its own grad")
+    if value.array.dtype != tensor.array.dtype:
+        kind = {"float32": "float", "float64": "double"}.get(value.dtype.name, value.dtype.name)
+        raise RuntimeError(
+            f"attempting to assign a gradient with dtype '{kind}' to a tensor with grad_dtype "
+            f"'{dtypes.scalar_type_name(tensor.dtype)}'. The gradient must match the tensor's grad_dtype (defaults to the "
+            "tensor's dtype)."
+        )
+    if value.array.shape != tensor.array.shape:
+        raise RuntimeError(
+            f"attempting to assign a gradient of size '{list(value.shape)}' to a tensor of size '{list(tensor.shape)}'. "
+            "Please ensure that the gradient and the tensor are the same size"
+        )
+
+
 _MOVE = (
     "Given that this use case is ambiguous and error-prone, it is forbidden. You can clarify your code by moving both the view "
     "and the inplace either both inside the {0} block (if you don't want the inplace to be tracked) or both outside (if you want "

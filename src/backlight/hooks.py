@@ -34,12 +34,21 @@ def hooks_of(node) -> Hooks:
     return node.hooks
 
 
-def register(hooks: OrderedDict, hook):
+def register(hooks: OrderedDict, hook, kind: str = "", owner=None):
+    """Adds a hook to a table. kind and owner (its tensor or node) are for a recorder."""
     from .autograd.hooks import RemovableHandle
 
     handle = RemovableHandle(hooks)
     hooks[handle.id] = hook
+    if state.recorder is not None:
+        state.recorder.registered(kind, hook, owner, handle.id)
     return handle
+
+
+def _observe(kind: str, node, number: int, hook, handle, before, result) -> None:
+    """Tells a recorder of a hook that ran."""
+    if state.recorder is not None:
+        state.recorder.hooked(kind, node, number, hook, handle, before, result)
 
 
 def as_tensor(g):
@@ -91,8 +100,9 @@ def run_tensor_hooks(node, g):
     grads, sample = _gradients_of(node, g)
     for number, hooks in list(node.hooks.tensor.items()):
         value = as_tensor(grads[number])
-        for hook in list(hooks.values()):
+        for key, hook in list(hooks.items()):
             result = hook(value)
+            _observe("tensor", node, number, hook, key, value, result)
             if result is not None:
                 value = _checked(result, value, hook)
                 grads[number] = _like(value, sample)
@@ -109,6 +119,7 @@ def run_retain_grad(node, g) -> None:
         if tensor is not None and grads[number] is not None:
             value, before = as_tensor(grads[number]), tensor.__dict__.get("_grad")
             tensor.__dict__["_grad"] = value.clone() if before is None else before + value  # pyright: ignore[reportOptionalMemberAccess]
+            _observe("retain_grad", node, number, engine.Tensor.retain_grad, None, value, None)
 
 
 def run_pre_hooks(node, g):
@@ -116,8 +127,10 @@ def run_pre_hooks(node, g):
     if not node.hooks.pre:
         return g
     grads, sample = _gradients_of(node, g)
-    for hook in list(node.hooks.pre.values()):
-        result = hook(tuple(map(as_tensor, grads)))
+    for key, hook in list(node.hooks.pre.items()):
+        seen = tuple(map(as_tensor, grads))
+        result = hook(seen)
+        _observe("prehook", node, 0, hook, key, seen, result)
         if result is not None:
             grads = [None if r is None else _like(r, sample) for r in _all_checked(result, grads, hook)]
     return _joined(g, grads)
@@ -126,8 +139,9 @@ def run_pre_hooks(node, g):
 def run_post_hooks(node, grads, g):
     hooks = node.hooks
     leaf = type(node) is engine.AccumulateGrad
-    for hook in list(hooks.post_accumulate.values()):
+    for key, hook in list(hooks.post_accumulate.items()):
         result = hook(node.variable)
+        _observe("post_accumulate", node, 0, hook, key, node.grad, None)
         if result is not None:
             _checked(result, None, hook)
             raise RuntimeError("Tensor post accumulate grad hooks should return None.")
@@ -135,10 +149,11 @@ def run_post_hooks(node, grads, g):
     kept = node.differentiable
     if hooks.post and kept is not None:
         hidden, grads = grads, [g for g, k in zip(grads, kept) if k]
-    for hook in list(hooks.post.values()):
+    for key, hook in list(hooks.post.items()):
         outputs = tuple(map(as_tensor, g)) if type(g) is list else (as_tensor(g),)
         inputs = () if leaf else tuple(map(as_tensor, grads))
         result = hook(inputs, outputs)
+        _observe("posthook", node, 0, hook, key, inputs, None if leaf else result)
         if result is not None and not leaf:
             grads = [None if r is None else _like(r, sample) for r in _all_checked(result, inputs, hook)]
     if hooks.post and kept is not None:

@@ -86,8 +86,15 @@ def set_anomaly(step) -> None:
 
 
 def set_recorder(recorder) -> None:
-    """Plugs in an observer (None unplugs it): `created(op, node, result, inputs)` after every recorded
-    operation, `written(tensor)` after in-place writes, and `before(node, gradients)` / `after(node, gradients,
-    input_gradients)` around every step of a sweep, `sweep(begin)` at its start and end."""
+    """Plugs in an observer (None unplugs it). Operations then leave by `slow()`, and tell it:
+
+    operation(name, node, results, inputs, parameters): after every operation; node is None where no gradient is wanted
+    called(name, tensor, result): detach, data, numpy, item, tolist
+    tensor_written(tensor): after every write in place; gradient_set(tensor, value): after an assignment to `.grad`
+    switched(mode, enabled, tensor): grad mode, or a tensor's requires_grad
+    sweep(begin): at the start and end of a sweep; before(node, gradients) and after(node, gradients, input_gradients): around its steps
+    refused(error, tensor): a sweep can't start from a tensor that requires no grad
+    registered(kind, hook, owner, handle) and hooked(kind, node, number, hook, handle, before, result): a hook was registered, it ran
+    """
     state.unusual += (recorder is not None) - (state.recorder is not None)
     state.recorder = recorder

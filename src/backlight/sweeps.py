@@ -58,28 +58,20 @@ def in_thread(function, *args):
     return outcome["result"]
 
 
-def ready_queue_order(start, nodes):
-    """The order of PyTorch's ready queue, a binary heap whose ties (several leaves ready at once) fall as the
-    C++ library's heap lets them fall. The sorted order is the same but for three or more tied leaves."""
-    waiting = dict.fromkeys(nodes, 0)
-    for node in nodes:
-        for parent in node.edges:
-            if parent is not None:
-                waiting[parent] = waiting.get(parent, 0) + 1
-    heap, order = [], []
-    number = methodcaller("_sequence_nr") if state.renumbered else attrgetter("seq")
+class ReadyQueue:
+    """PyTorch's ready queue, a binary heap by sequence number whose ties (several leaves ready at once) fall as the C++ library's
+    heap lets them fall."""
 
-    def sift_up(i, node):
-        while i and number(heap[(i - 1) // 2]) < number(node):
-            heap[i] = heap[(i - 1) // 2]
-            i = (i - 1) // 2
-        heap[i] = node
+    def __init__(self, number):
+        self.number = number  # a function: the sequence number of a node
+        self.heap: list = []
 
-    def push(node):
-        heap.append(node)
-        sift_up(len(heap) - 1, node)
+    def push(self, node) -> None:
+        self.heap.append(node)
+        self._sift_up(len(self.heap) - 1, node)
 
-    def pop():
+    def pop(self):
+        heap, number = self.heap, self.number
         top, node = heap[0], heap.pop()
         if heap:
             hole, child = 0, 2
@@ -91,16 +83,33 @@ def ready_queue_order(start, nodes):
             if child == len(heap):
                 heap[hole] = heap[child - 1]
                 hole = child - 1
-            sift_up(hole, node)
+            self._sift_up(hole, node)
         return top
 
-    push(start)
-    while heap:
-        node = pop()
+    def _sift_up(self, i, node) -> None:
+        heap, number = self.heap, self.number
+        while i and number(heap[(i - 1) // 2]) < number(node):
+            heap[i] = heap[(i - 1) // 2]
+            i = (i - 1) // 2
+        heap[i] = node
+
+
+def ready_queue_order(start, nodes):
+    """The order of PyTorch's ready queue. The sorted order is the same but for three or more tied leaves."""
+    waiting = dict.fromkeys(nodes, 0)
+    for node in nodes:
+        for parent in node.edges:
+            if parent is not None:
+                waiting[parent] = waiting.get(parent, 0) + 1
+    order = []
+    queue = ReadyQueue(methodcaller("_sequence_nr") if state.renumbered else attrgetter("seq"))
+    queue.push(start)
+    while queue.heap:
+        node = queue.pop()
         order.append(node)
         for parent in node.edges:
             if parent is not None:
                 waiting[parent] -= 1
                 if not waiting[parent]:
-                    push(parent)
+                    queue.push(parent)
     return order[1:]

@@ -10,9 +10,9 @@ import warnings
 import weakref
 from typing import TYPE_CHECKING, Any
 
-from . import dtypes, engine, hooks, versions, views
+from . import dtypes, engine, errors, hooks, versions, views
 from .engine import AccumulateGrad, Port
-from .state import modes
+from .state import modes, state
 
 
 class Tensor:
@@ -100,6 +100,8 @@ class Tensor:
             self.node, leaf.array = leaf, self.array
         elif not requires_grad and node is not None:
             self._retire()
+        if state.recorder is not None:
+            state.recorder.switched("requires_grad", requires_grad, self)
         return self
 
     @property
@@ -129,6 +131,8 @@ class Tensor:
         if found is None and (leaf := self.__dict__.get("_leaf")) is not None:
             return leaf.grad
         if found is None and node is not None and not self.retains_grad:
+            if state.recorder is not None:
+                state.recorder.called("grad", self)
             warnings.warn(
                 "The .grad attribute of a Tensor that is not a leaf Tensor is being accessed. Its .grad attribute won't be "
                 "populated during autograd.backward(). If you indeed want the .grad field to be populated for a non-leaf "
@@ -142,26 +146,14 @@ class Tensor:
     @grad.setter
     def grad(self, value):
         if value is not None:
-            if not isinstance(value, Tensor):
-                raise TypeError(f"assigned grad expected to be a Tensor or None but got grad of type {type(value).__name__}")
-            if value is self:
-                raise RuntimeError("can't assign Variable as its own grad")
-            if value.array.dtype != self.array.dtype:
-                raise RuntimeError(
-                    f"attempting to assign a gradient with dtype '{_cpp_name(value)}' to a tensor with grad_dtype "
-                    f"'{dtypes.scalar_type_name(self.dtype)}'. The gradient must match the tensor's grad_dtype (defaults to the "
-                    "tensor's dtype)."
-                )
-            if value.array.shape != self.array.shape:
-                raise RuntimeError(
-                    f"attempting to assign a gradient of size '{list(value.shape)}' to a tensor of size '{list(self.shape)}'. "
-                    "Please ensure that the gradient and the tensor are the same size"
-                )
+            errors.check_grad(self, value)
         leaf = self.node if type(self.node) is AccumulateGrad else self.__dict__.get("_leaf")
         if leaf is not None:
             leaf.grad = value
         else:
             self.__dict__["_grad"] = value
+        if state.recorder is not None:
+            state.recorder.gradient_set(self, value)
 
     @grad.deleter
     def grad(self):
@@ -171,6 +163,8 @@ class Tensor:
         """A tensor for the same memory outside the graph. It shares the version counter: writes to it are noticed."""
         result = Tensor._from(self.array)
         result.version = views.version_of(self)
+        if state.recorder is not None:
+            state.recorder.called("detach", self, result)
         return result
 
     def detach_(self):
@@ -197,7 +191,10 @@ class Tensor:
     @property
     def data(self):
         """The same memory outside the graph, with its own version counter: writes to it go unnoticed."""
-        return Tensor._from(self.array)
+        result = Tensor._from(self.array)
+        if state.recorder is not None:
+            state.recorder.called("data", self, result)
+        return result
 
     @data.setter
     def data(self, value):
@@ -221,7 +218,8 @@ class Tensor:
                 return hooks.register(hooks.OrderedDict(), hook)
             raise RuntimeError("cannot register a hook on a tensor that doesn't require gradient")
         node, number = engine.node_and_number(node)
-        return hooks.register(hooks.hooks_of(node).tensor.setdefault(number, hooks.OrderedDict()), hook)
+        table = hooks.hooks_of(node).tensor.setdefault(number, hooks.OrderedDict())
+        return hooks.register(table, hook, "tensor", self)
 
     def register_post_accumulate_grad_hook(self, hook):
         """Calls `hook(param)` after a gradient was added to this leaf's `.grad`."""
@@ -229,7 +227,7 @@ class Tensor:
             raise RuntimeError("cannot register a hook on a tensor that doesn't require gradient")
         if not self.is_leaf:
             raise RuntimeError("post accumulate grad hooks cannot be registered on non-leaf tensors")
-        return hooks.register(hooks.hooks_of(self.node).post_accumulate, hook)
+        return hooks.register(hooks.hooks_of(self.node).post_accumulate, hook, "post_accumulate", self)
 
     def retain_grad(self):
         """Keeps this tensor's gradient in `.grad` although it is no leaf."""
@@ -265,10 +263,6 @@ class Tensor:
 
     def is_inference(self) -> bool:
         return type(self.version) is views.InferenceVersion
-
-
-def _cpp_name(tensor):
-    return {"float32": "float", "float64": "double"}.get(tensor.dtype.name, tensor.dtype.name)
 
 
 def dimension(dim, ndim) -> int:

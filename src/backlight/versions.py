@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .state import clock
+from .state import clock, state
 
 
 class Version:
@@ -84,3 +84,5 @@ def version_of(tensor) -> Version:
 def bump(tensor) -> None:
     """Tells autograd that `tensor.array` was written: call it after writing to the array directly."""
     version_of(tensor).tick()
+    if state.recorder is not None:
+        state.recorder.tensor_written(tensor)

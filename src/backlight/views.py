@@ -171,7 +171,7 @@ def rebase(tensor, node) -> None:
             _move_retain_grad(root, before, root.node)
         current_node(tensor)
     if state.recorder is not None:
-        state.recorder.written(tensor)
+        state.recorder.tensor_written(tensor)
 
 
 def _move_retain_grad(tensor, before, after):

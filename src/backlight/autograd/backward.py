@@ -9,7 +9,7 @@ import numpy as np
 from .. import dtypes
 from ..engine import Port, node_and_number, sweep
 from ..hooks import as_tensor
-from ..state import modes
+from ..state import modes, state
 from ..tensor import Tensor
 from ..views import current_node
 from .graph import GradientEdge
@@ -86,7 +86,10 @@ def _roots(tensors, gradients, create_graph):
             if not as_tensors:
                 g = g.array
         if node is None:
-            raise RuntimeError(f"element {i} of tensors does not require grad and does not have a grad_fn")
+            error = RuntimeError(f"element {i} of tensors does not require grad and does not have a grad_fn")
+            if state.recorder is not None:
+                state.recorder.refused(error, tensor)
+            raise error
         nodes.append(node)
         seeds.append(g)
     return nodes, seeds

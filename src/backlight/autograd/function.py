@@ -347,8 +347,8 @@ class Function(FunctionCtx, metaclass=_FunctionType):
                 node._save(results)
             if state.anomaly is not None:
                 state.anomaly(node, created=True)
-            if state.recorder is not None:
-                state.recorder.created(cls, node, results, args)
+        if state.recorder is not None:
+            state.recorder.operation(cls.__name__, node if recording else None, results, args)
         if modes.levels:
             _push_forward(cls, node, args, results)
         return results[0] if single else tuple(results)

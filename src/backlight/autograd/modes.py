@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Self
 
-from ..state import modes, set_grad_mode, set_inference
+from ..state import modes, set_grad_mode, set_inference, state
 
 
 def _is_generator(function) -> bool:
@@ -61,6 +61,12 @@ def _wrap(make, function) -> Any:
     return steps
 
 
+def _set(on: bool) -> None:
+    set_grad_mode(on)
+    if state.recorder is not None:
+        state.recorder.switched("grad", on)
+
+
 class _GradMode:
     """A context manager and decorator that sets grad mode and puts back what was there."""
 
@@ -70,10 +76,10 @@ class _GradMode:
 
     def __enter__(self):
         self.before.append(modes.grad)
-        set_grad_mode(self.on)
+        _set(self.on)
 
     def __exit__(self, *_exception):
-        set_grad_mode(self.before.pop())
+        _set(self.before.pop())
 
     def clone(self):
         return type(self)()  # pyright: ignore[reportCallIssue]  (subclasses take no argument)
@@ -118,13 +124,13 @@ class set_grad_enabled(_GradMode):
             raise TypeError(f"set_grad_enabled(): argument 'enabled' (position 1) must be bool, not {type(mode).__name__}")
         self.on = mode
         self.before = [modes.grad]
-        set_grad_mode(self.on)
+        _set(self.on)
 
     def __enter__(self):
-        set_grad_mode(self.on)
+        _set(self.on)
 
     def __call__(self, function):
-        set_grad_mode(self.before.pop())
+        _set(self.before.pop())
         return super().__call__(function)
 
     def clone(self):

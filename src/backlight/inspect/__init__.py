@@ -1,13 +1,118 @@
-"""The inspector: a record of what backward passes did, and ways to show it.
+"""The inspector: a record of what autograd did, its causes, and ways to show it.
 
 >>> import backlight as torch
 >>> x = torch.tensor([1., 2.], requires_grad=True)
 >>> with torch.inspect.record() as record:
 ...     (x * x).sum().backward()
->>> [step.node for step in record.passes[0].steps]
+>>> [step.name for step in record.passes[0].steps]
 ['SumBackward0', 'MulBackward0', 'AccumulateGrad']
 """
 
-from .record import Gradient, ParameterGradient, Pass, Record, Site, Step, record
+from __future__ import annotations
 
-__all__ = ["Gradient", "ParameterGradient", "Pass", "Record", "Site", "Step", "record"]
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from . import recorder as _recorder
+from .diff import Difference, diff
+from .explain.contributions import Contribution, Contributions, contributions, loss_terms
+from .explain.finding import Finding
+from .explain.functions import check_function
+from .explain.memory import held_graph
+from .record import Record
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from .recorder import Recorder
+    from .schema import Pass
+
+__all__ = [
+    "Contribution", "Contributions", "Difference", "Finding", "Record", "attach", "check_function", "contributions", "diff", "explain",
+    "held_graph", "loss_terms", "record", "start",
+]  # fmt: skip
+
+
+def start(
+    policy: str = "shapes",
+    engine: str = "backlight",
+    passes: int | None = None,
+    on_pass: Callable[[Pass], object] | None = None,
+) -> Recorder:
+    """Begins a recording that ends with the result's `stop()`; `record` is the block form. See there for the arguments."""
+    if engine == "torch":
+        from .adapters.torch import TorchRecorder as kind
+    elif engine == "backlight":
+        from .adapters.backlight import BacklightRecorder as kind
+    else:
+        raise ValueError(f"engine must be 'backlight' or 'torch', got {engine!r}")
+    result = kind(policy, passes, on_pass)
+    result.start()
+    return result
+
+
+@contextmanager
+def record(
+    policy: str = "shapes",
+    *,
+    engine: str = "backlight",
+    passes: int | None = None,
+    on_pass: Callable[[Pass], object] | None = None,
+) -> Iterator[Record]:
+    """Records what autograd does inside the block.
+
+    policy: "shapes" records order, lines and shapes; "norms" also measures every gradient; "full" also keeps all values.
+    engine: "backlight", or "torch" for a program that runs on PyTorch. passes: stop after so many backward passes.
+    on_pass: called with each pass when it has ended. RuntimeError inside another recording.
+
+    >>> import backlight as torch
+    >>> w = torch.tensor(3., requires_grad=True)
+    >>> with torch.inspect.record("norms") as record:
+    ...     w.exp().backward()
+    >>> record.passes[0].gradients[0].name
+    'w'
+    """
+    with start(policy, engine, passes, on_pass) as one:
+        yield one.record
+
+
+def attach(model: Any, optimizer: Any = None, policy: str = "norms") -> Recorder:
+    """Records what happens around a model from now on: of Backlight's `nn`, or of PyTorch's.
+
+    The result has the growing `record`; `stop()` ends it, as does leaving a `with` block. `optimizer`, if given, is checked against
+    the model at once: parameters that it doesn't hold are named by a finding when it steps.
+
+    >>> import backlight as torch
+    >>> model = torch.nn.Linear(2, 1)
+    >>> with torch.inspect.attach(model) as recorder:
+    ...     model(torch.ones(1, 2)).sum().backward()
+    >>> [entry.name for entry in recorder.record.passes[0].gradients]
+    ['weight', 'bias']
+    """
+    engine = "torch" if type(next(iter(model.parameters()), model)).__module__.partition(".")[0] == "torch" else "backlight"
+    if not hasattr(model, "named_parameters"):
+        raise TypeError(f"attach() takes a module, not {type(model).__name__}")
+    result = start(policy, engine)
+    result.watch_module(model)
+    if optimizer is not None:
+        result.optimizer_number(optimizer)
+    return result
+
+
+def explain(x: Any) -> list[Finding]:
+    """Why `x` is as it is, according to the last recording.
+
+    x: a tensor or a parameter (why its gradient is None, zero, or what it consists of; what its graph keeps alive), its name, an
+    exception that backward raised, a module (all its parameters), or a record (all findings).
+
+    >>> import backlight as torch
+    >>> w = torch.tensor(2., requires_grad=True)
+    >>> with torch.inspect.record("norms"):
+    ...     y = w.detach() * 3 + w.round()
+    ...     y.backward()
+    >>> torch.inspect.explain(w)[0].kind
+    'zero-gradient'
+    """
+    from .explain.ask import explain as ask
+
+    return ask(x, _recorder.latest)

@@ -1,0 +1,1 @@
+"""How a recorder observes an engine: one file per engine."""

@@ -1,0 +1,587 @@
+"""`Recorder`: what the adapters for Backlight and for PyTorch share. They observe; it numbers, names and writes down.
+
+A recorder knows tensors by weak references and nodes by what it left on them (a line of the record, which refers to no
+tensor), so that nothing lives longer because it was recorded.
+"""
+
+from __future__ import annotations
+
+import gc
+import itertools
+import os
+import sys
+import threading
+import weakref
+from time import perf_counter
+from typing import TYPE_CHECKING, Any, Self
+
+from . import schema
+from .arithmetic import dead_units, explain_nonfinite
+from .record import POLICIES, Record
+from .statistics import measure
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+    from types import CodeType, FrameType
+
+    import numpy as np
+
+_RECTIFIERS = ("Relu", "Threshold", "Hardtanh")
+OWN_CODE = (os.path.dirname(os.path.dirname(__file__)) + os.sep, "<backlight op ", "<frozen ", "<string>")
+
+
+latest: Recorder | None = None  # the last recorder, for `explain`
+
+
+class Running:
+    """A pass while it runs, in one thread."""
+
+    def __init__(self, to: schema.Pass, incoming: dict[int, int]):
+        self.to = to
+        self.incoming = incoming  # number of a node -> how many gradients it will receive
+        self.received: dict[
+            tuple[int, int], schema.Statistics | None
+        ] = {}  # (node, output) -> what was measured when it was passed
+        self.step: schema.Step | None = None
+        self.handled = sys.exc_info()[1]  # an exception that was there before
+        self.started = 0.0
+        self.saved: Any = None  # what the node that runs has saved
+        self.write: Any = None  # the write into `.grad` that is about to happen: (step, node, how)
+        self.before_write: schema.Statistics | None = None
+        self.pending_hooks: list[schema.Hook] = []  # tensor hooks run before their step begins
+        # What only the adapter for PyTorch uses:
+        self.pending_ops: list[schema.Op] = []  # the operations of those hooks
+        self.nodes: dict[int, Any] = {}  # by their numbers
+        self.handles: list[Any] = []  # of hooks that end with the pass
+        self.known: dict[
+            tuple[int, int], tuple[schema.Statistics, int, int]
+        ] = {}  # what was passed to (node, output): memory, version
+        self.arguments = 0  # id of the tuple that the next prehook gets
+
+
+class _Thread(threading.local):
+    """What happens in one thread."""
+
+    def __init__(self) -> None:
+        self.number: int | None = None
+        self.modules: list[schema.Module] = []
+        self.running: list[Running | None] = []
+        self.quiet = 0  # inside an optimizer's call, whose operations aren't recorded one by one
+        self.last_op: schema.Op | None = None
+
+
+class Recorder:
+    """Writes a record. Adapters call its methods; `self.record` can be read at any time."""
+
+    engine = ""
+    own_code = OWN_CODE
+    wrappers: frozenset[str] = frozenset()  # names of the library's functions that stand around others, such as decorators
+
+    def __init__(
+        self, policy: str = "shapes", passes: int | None = None, on_pass: Callable[[schema.Pass], object] | None = None
+    ):
+        if policy not in POLICIES:
+            raise ValueError(f"policy must be one of {', '.join(map(repr, POLICIES))}, got {policy!r}")
+        if passes is not None and passes < 1:
+            raise ValueError(f"passes must be at least 1, got {passes}")
+        global latest
+        latest = self
+        self.record = Record(self.engine, policy=policy, program=_program())
+        self.policy = policy
+        self.wanted = passes
+        self.begun = 0
+        self.on_pass = on_pass
+        self.active = False
+        self.lock = threading.RLock()
+        self.thread = _Thread()
+        self.began = perf_counter()
+        self._thread_numbers = itertools.count()
+        self._user_code: dict[CodeType, bool] = {}
+        self._sites: dict[tuple[CodeType, int], tuple[schema.Site, str | None]] = {}
+        self._tensors: dict[int, tuple[weakref.ref, schema.Tensor]] = {}
+        self._gradients: dict[int, schema.Tensor] = {}  # number of a tensor that is a `.grad` -> the leaf it belongs to
+        self._references: list[weakref.ref] = []  # to the tensors of record.tensors
+        self._module_calls: dict[int, int] = {}
+        self._module_names: dict[int, tuple[weakref.ref, str]] = {}
+        self._roots: dict[int, weakref.ref] = {}
+        self._root_names: dict[int, str] = {}  # the variables that outermost modules were found in
+        self._optimizers: dict[int, tuple[weakref.ref, int]] = {}
+        self._unnamed = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_exception: object) -> None:
+        self.stop()
+
+    # To be provided by the adapters
+
+    def start(self) -> None:
+        """Begins to observe."""
+        raise NotImplementedError
+
+    def stop(self) -> None:
+        """Stops observing; what was observed stays."""
+        raise NotImplementedError
+
+    def describe(self, tensor: Any) -> schema.Tensor:
+        """A new line for a tensor (its number is set later): shape, dtype, flags, storage, bytes, version."""
+        raise NotImplementedError
+
+    def array(self, tensor: Any) -> np.ndarray:
+        """A tensor's elements."""
+        raise NotImplementedError
+
+    def statistics(self, tensor: Any) -> schema.Statistics:
+        """What the policy wants to know about a tensor's elements."""
+        return measure(self.array(tensor), self.policy)
+
+    def gradient(self, tensor: Any) -> Any:
+        """A tensor's `.grad`, without a warning for tensors that have none."""
+        raise NotImplementedError
+
+    def version(self, tensor: Any) -> int | None:
+        """How often a tensor was written in place."""
+        raise NotImplementedError
+
+    def module_class(self) -> type | None:
+        """The class of modules, None while the program hasn't imported it."""
+        raise NotImplementedError
+
+    def is_tensor(self, value: Any) -> bool:
+        raise NotImplementedError
+
+    # Events
+
+    def add(self, table: list, kind: Any, *values: Any) -> Any:
+        """A new event of this kind, now."""
+        thread = self.thread
+        if thread.number is None:
+            thread.number = next(self._thread_numbers)
+        events = self.record.events
+        with self.lock:
+            line = kind(len(table), len(events), perf_counter() - self.began, thread.number, *values)
+            table.append(line)
+            events.append(line)
+        return line
+
+    def site(self, depth: int = 1) -> tuple[schema.Site | None, str | None]:
+        """The innermost place outside the library, and the name of the library's function that it called."""
+        return self.site_of(sys._getframe(depth))
+
+    def site_of(self, frame: FrameType | None) -> tuple[schema.Site | None, str | None]:
+        """The same, for a frame."""
+        user_code, via = self._user_code, None
+        while True:
+            if frame is None:
+                return None, None
+            code = frame.f_code
+            user = user_code.get(code)
+            if user is None:
+                user = user_code[code] = not code.co_filename.startswith(self.own_code)
+            if user:
+                break
+            if code.co_name not in self.wrappers:
+                via = code
+            frame = frame.f_back
+        key = code, frame.f_lasti
+        found = self._sites.get(key)
+        if found is None:
+            found = self._sites[key] = self._new_site(frame), None if via is None else via.co_name
+        return found
+
+    def _new_site(self, frame: FrameType) -> schema.Site:
+        code, index = frame.f_code, frame.f_lasti // 2
+        position = next(itertools.islice(code.co_positions(), index, None), (None,) * 4)
+        line, end_line, column, end_column = position
+        sites = self.record.sites
+        with self.lock:
+            site = schema.Site(len(sites), code.co_filename, line or frame.f_lineno, code.co_name, column, end_line, end_column)
+            sites.append(site)
+        return site
+
+    def definition(self, function: Any) -> schema.Site | None:
+        """Where a function was defined."""
+        code = getattr(getattr(function, "__func__", function), "__code__", None)
+        return None if code is None else self.definition_of(code)
+
+    def definition_of(self, code: CodeType) -> schema.Site:
+        """Where the function with this code was defined."""
+        key = code, -1
+        if key not in self._sites:
+            with self.lock:
+                site = schema.Site(len(self.record.sites), code.co_filename, code.co_firstlineno, code.co_name)
+                self.record.sites.append(site)
+            self._sites[key] = site, None
+        return self._sites[key][0]
+
+    # Tensors
+
+    def tensor(self, tensor: Any) -> schema.Tensor:
+        """The line of a tensor, written down when it is first seen."""
+        found = self._tensors.get(id(tensor))
+        if found is not None and found[0]() is tensor:
+            return found[1]
+        line = self.describe(tensor)
+        with self.lock:
+            line.number = len(self.record.tensors)
+            self.record.tensors.append(line)
+            self._references.append(weakref.ref(tensor))
+        self._tensors[id(tensor)] = weakref.ref(tensor), line
+        if line.leaf and line.requires_grad:
+            self._unnamed = True
+        return line
+
+    def known_tensor(self, tensor: Any) -> schema.Tensor | None:
+        """The line of a tensor that was seen before."""
+        found = self._tensors.get(id(tensor))
+        return found[1] if found is not None and found[0]() is tensor else None
+
+    def live(self, line: schema.Tensor) -> Any:
+        """The tensor of a line, None if it is gone."""
+        return self._references[line.number]()
+
+    def alive(self) -> Iterator[tuple[Any, schema.Tensor]]:
+        """The recorded tensors that still exist, with their lines."""
+        for reference, line in list(self._tensors.values()):
+            tensor = reference()
+            if tensor is not None:
+                yield tensor, line
+
+    # Operations
+
+    def op(self, function: str, inputs: list[schema.Tensor], arguments: list, grad_enabled: bool, depth: int = 2) -> schema.Op:
+        """An operation that ran; the adapter adds its outputs, after which `cut_of` can be asked."""
+        thread = self.thread
+        site, via = self.site(depth + 1)
+        running = thread.running[-1] if thread.running else None
+        module = thread.modules[-1] if thread.modules else None
+        if via is not None and (via == function or via.startswith("_") or via == "forward"):
+            via = None
+        op = self.add(
+            self.record.ops, schema.Op, function, site, module, inputs, [], arguments, via, grad_enabled, None,
+            None if running is None else running.step,
+        )  # fmt: skip
+        thread.last_op = op
+        return op
+
+    @staticmethod
+    def cut_of(op: schema.Op) -> str | None:
+        """How an operation ended the path of gradients, None if it did not."""
+        if any(x.requires_grad for x in op.outputs) or not any(x.requires_grad for x in op.inputs):
+            return None
+        if not op.outputs or op.function in ("detach", "data", "numpy"):
+            return op.function
+        if not op.grad_enabled:
+            return "no_grad"
+        if not op.outputs[0].dtype.startswith(("float", "bfloat", "complex")):
+            return "integer"
+        return "not differentiable"
+
+    def written(
+        self, tensor: schema.Tensor, op: schema.Op | None, before: int, after: int, optimizer: Any = None
+    ) -> schema.Write:
+        """An in-place write."""
+        site = op.site if op is not None else optimizer.site if optimizer is not None else None
+        write = self.add(self.record.writes, schema.Write, tensor, op, optimizer, site, before, after)
+        owner = self._gradients.get(tensor.number)
+        if owner is not None and op is not None:  # somebody wrote into a leaf's `.grad`: clipping, zeroing
+            live = self.live(tensor)
+            value = None if live is None else self.statistics(live)
+            self.add(
+                self.record.gradient_writes,
+                schema.GradientWrite,
+                owner,
+                "zeroed" if op.function == "zero_" else "written",
+                site,
+                None,
+                value,
+                None,
+                op,
+            )
+        return write
+
+    # Modules
+
+    def enter_module(self, module: Any) -> None:
+        """The forward of a module begins."""
+        stack = self.thread.modules
+        parent = stack[-1] if stack else None
+        if parent is None and id(module) not in self._roots:
+            self._roots[id(module)] = weakref.ref(module)
+            self._unnamed = True
+        name = self._module_name(module, parent)
+        call = self._module_calls.get(id(module), 0)
+        self._module_calls[id(module)] = call + 1
+        site = self.site(2)[0]
+        stack.append(
+            self.add(self.record.modules, schema.Module, name, type(module).__name__, parent, call, site, bool(module.training))
+        )
+
+    def leave_module(self) -> None:
+        """The forward of the innermost module ended."""
+        stack = self.thread.modules
+        if stack:
+            module = stack.pop()
+            module.seconds = perf_counter() - self.began - module.time
+
+    def _module_name(self, module: Any, parent: schema.Module | None) -> str:
+        found = self._module_names.get(id(module))
+        if found is not None and found[0]() is module:
+            return found[1]
+        roots = (
+            [module] if parent is None else [root for reference in self._roots.values() if (root := reference()) is not None]
+        )
+        for root in roots:
+            for name, child in root.named_modules():
+                self._module_names.setdefault(id(child), (weakref.ref(child), name))
+                if self._module_names[id(child)][0]() is not child:
+                    self._module_names[id(child)] = weakref.ref(child), name
+        found = self._module_names.get(id(module))
+        return found[1] if found is not None and found[0]() is module else type(module).__name__
+
+    # Optimizers
+
+    def optimizer_number(self, optimizer: Any) -> int:
+        """Which of the program's optimizers this is."""
+        found = self._optimizers.get(id(optimizer))
+        if found is None or found[0]() is not optimizer:
+            found = self._optimizers[id(optimizer)] = weakref.ref(optimizer), len(self._optimizers)
+        return found[1]
+
+    def before_optimizer(self, optimizer: Any, _args: Any, _kwargs: Any) -> None:
+        """A step begins: what the optimizer holds, and the versions."""
+        site = self.site(2)[0]
+        line = self.add(
+            self.record.optimizers, schema.Optimizer, self.optimizer_number(optimizer), type(optimizer).__name__, "step", site
+        )
+        for group in optimizer.param_groups:
+            options = {k: v for k, v in group.items() if k != "params" and isinstance(v, (int, float, bool, tuple))}
+            for parameter in group["params"]:
+                grad = self.gradient(parameter)
+                value = None if grad is None else self.statistics(grad)
+                tensor, version = self.tensor(parameter), self.version(parameter)
+                line.updates.append(schema.Update(tensor, bool(parameter.requires_grad), value, version, version, options))
+        self.thread.quiet += 1
+        self.thread.__dict__.setdefault("optimizers", []).append(line)
+
+    def after_optimizer(self, optimizer: Any, _args: Any, _kwargs: Any) -> None:
+        """A step ended: which parameters it wrote."""
+        lines = self.thread.__dict__.get("optimizers")
+        if not lines:
+            return
+        line = lines.pop()
+        self.thread.quiet -= 1
+        line.seconds = perf_counter() - self.began - line.time
+        parameters = [p for group in optimizer.param_groups for p in group["params"]]
+        for update, parameter in zip(line.updates, parameters):
+            update.after = self.version(parameter)
+            if update.after is not None and update.before is not None and update.after != update.before:
+                self.written(update.tensor, None, update.before, update.after, line)
+                if update.gradient is not None and update.gradient.nonfinite:
+                    update.value = self.statistics(parameter)
+
+    # Passes
+
+    def begin_pass(
+        self, call: str, roots: list, inputs: list, create_graph: bool, retain_graph: bool, depth: int = 2
+    ) -> Running | None:
+        """A backward pass begins; None if as many as wanted were recorded already."""
+        thread = self.thread
+        if self.wanted is not None and self.begun >= self.wanted:
+            if not any(thread.running):  # enough: what came after the last pass (an optimizer's step) is still in the record
+                self.stop()
+            thread.running.append(None)
+            return None
+        self.begun += 1
+        parent = thread.running[-1].step if thread.running and thread.running[-1] else None
+        module = thread.modules[-1] if thread.modules else None
+        line = self.add(
+            self.record.passes,
+            schema.Pass,
+            call,
+            self.site(depth + 1)[0],
+            roots,
+            [],
+            inputs,
+            create_graph,
+            retain_graph,
+            parent,
+            module,
+        )
+        running = Running(line, {})
+        thread.running.append(running)
+        return running
+
+    def begin_step(self, node: schema.Node, arrived: list) -> schema.Step:
+        """A node of the innermost pass is about to run. `arrived`: Statistics or None, one per output."""
+        running = self.thread.running[-1]
+        assert running is not None
+        steps = running.to.steps
+        step = self.add(self.record.steps, schema.Step, running.to, len(steps) + 1, node, arrived)
+        steps.append(step)
+        running.step = step
+        running.started = perf_counter()
+        return step
+
+    def end_pass(self, error: BaseException | None = None, depth: int = 2) -> None:
+        """The innermost pass ended."""
+        running = self.thread.running.pop() if self.thread.running else None
+        if running is None:
+            return
+        line = running.to
+        line.seconds = perf_counter() - self.began - line.time
+        if error is not None and error is not running.handled:
+            line.error = f"{type(error).__name__}: {error}"
+            site = running.step.site if running.step is not None else line.site
+            self.add(self.record.errors, schema.Error, type(error).__name__, str(error), site, line, running.step)
+        self.name_tensors(sys._getframe(depth))
+        if line.call == "backward":
+            line.gradients = self._parameter_gradients(line)
+        if self.on_pass is not None:
+            self.on_pass(line)
+
+    def _parameter_gradients(self, line: schema.Pass) -> list[schema.ParameterGradient]:
+        """What lies in `.grad` of the leaves that a pass reached and of the other parameters of their modules."""
+        reached = {id(step.node.leaf) for step in line.steps if step.node.leaf is not None}
+        tensors: dict[int, tuple[Any, schema.Tensor]] = {}
+        for root in self._root_modules():
+            parameters = list(root.parameters())
+            lines = [self.tensor(p) for p in parameters]
+            if not reached or any(id(x) in reached for x in lines):
+                tensors.update((id(x), (p, x)) for p, x in zip(parameters, lines))
+        for tensor, known in self.alive() if any(key not in tensors for key in reached) else ():
+            if id(known) in reached:
+                tensors.setdefault(id(known), (tensor, known))
+        result = []
+        for tensor, known in tensors.values():
+            grad = self.gradient(tensor)
+            value = None if grad is None else self.statistics(grad)
+            if grad is not None:
+                its_line = self.tensor(grad)
+                its_line.role = "gradient"
+                its_line.name = f"{known.label}.grad"
+                self._gradients[its_line.number] = known
+            result.append(schema.ParameterGradient(known.name or "(unnamed)", known, bool(tensor.requires_grad), value))
+        return result
+
+    @staticmethod
+    def is_remarkable(step: schema.Step) -> bool:
+        """Whether there can be anything to find for `look_closer`."""
+        return step.name.startswith(_RECTIFIERS) or any(x is not None and x.nonfinite for x in step.passed)
+
+    def look_closer(self, step: schema.Step, saved: Callable[[], dict[str, Any]], arrived: list, passed: list) -> None:
+        """Called after steps of policy "norms" or "full" that are remarkable, or after all, with their arrays, while what the node
+        saved can be read."""
+        name = step.node.name
+        if name.startswith(_RECTIFIERS) and (found := dead_units(name, saved())) is not None:
+            step.details["dead"] = found
+        if any(x is not None and x.nonfinite for x in step.passed) and not any(
+            x is not None and x.nonfinite for x in step.arrived
+        ):
+            found = explain_nonfinite(name, saved(), arrived, passed)
+            if found is not None:
+                step.details["nonfinite"] = found
+
+    # Names
+
+    def _root_modules(self) -> list[Any]:
+        return [module for reference in self._roots.values() if (module := reference()) is not None]
+
+    def watch_module(self, module: Any) -> None:
+        """Names this module's parameters although it wasn't called yet."""
+        self._roots.setdefault(id(module), weakref.ref(module))
+        self._unnamed = True
+
+    def name_tensors(self, frame: FrameType | None, final: bool = False) -> None:
+        """Gives names to leaves that have none: a parameter has that of its outermost module, another leaf the variable's."""
+        if not (self._unnamed or final):
+            return
+        self._unnamed = False
+        if self.module_class() is not None:
+            modules = self._root_modules()
+            unknown = [t for t, line in self.alive() if line.role == "parameter" and line.name is None]
+            owned = {id(p) for m in modules for p in m.parameters()}
+            if any(id(t) not in owned for t in unknown):  # a module that nobody called: only then is memory searched
+                ids = {id(t) for t in unknown}
+                for module in self._search_modules():
+                    if any(id(p) in ids for p in module.parameters()):
+                        self._roots.setdefault(id(module), weakref.ref(module))
+            children = {id(c) for m in self._root_modules() for c in m.modules() if c is not m}
+            modules = [m for m in self._root_modules() if id(m) not in children and next(m.parameters(), None) is not None]
+        else:
+            modules = []
+        variables = _variables(frame, self) if frame is not None else {}
+        for module in modules:
+            if id(module) in variables:
+                self._root_names[id(module)] = variables[id(module)]
+            prefix = f"{self._root_names.get(id(module), type(module).__name__)}." if len(modules) > 1 else ""
+            for role, named in (("parameter", module.named_parameters()), ("buffer", module.named_buffers())):
+                for name, tensor in named:
+                    line = self.known_tensor(tensor)
+                    if line is None and role == "parameter":
+                        line = self.tensor(tensor)
+                    if line is not None:
+                        line.name, line.role = prefix + name, role
+        self._unnamed = False
+        for tensor, line in self.alive():
+            if line.name is None and line.op is None and id(tensor) in variables:
+                line.name = variables[id(tensor)]
+
+    def _search_modules(self) -> list[Any]:
+        """The modules alive that are no part of another. The cycle collector knows every object with attributes, so a module
+        is found wherever the program keeps it."""
+        kind = self.module_class()
+        if kind is None:
+            return []
+        modules = [x for x in gc.get_objects() if issubclass(type(x), kind) and "training" in vars(x)]
+        children = {id(child) for module in modules for child in module.children()}
+        return [module for module in modules if id(module) not in children]
+
+
+def _program() -> str:
+    return os.path.basename(sys.argv[0]) if sys.argv and sys.argv[0] not in ("", "-c", "-m") else ""
+
+
+def _variables(frame: FrameType, recorder: Recorder) -> dict[int, str]:
+    """The names of tensors and modules in the program's frames, innermost first, by id: "w", "weights[1]", "self.w"."""
+    names: dict[int, str] = {}
+    seen = set()
+    current: FrameType | None = frame
+    while current is not None:
+        if not current.f_code.co_filename.startswith(recorder.own_code):
+            if current.f_code.co_flags & 1:  # CO_OPTIMIZED: a function
+                _add_names(names, _locals(current), recorder)
+            if id(current.f_globals) not in seen:
+                seen.add(id(current.f_globals))
+                _add_names(names, list(current.f_globals.items()), recorder)
+        current = current.f_back
+    return names
+
+
+def _locals(frame: FrameType) -> list[tuple[str, Any]]:
+    """The local variables of a function. Before Python 3.13 reading them leaves a dictionary at the frame that would
+    keep old values alive, so it is emptied again, and functions that may use that dictionary are left alone."""
+    if not {"locals", "vars", "dir", "eval", "exec"}.isdisjoint(frame.f_code.co_names):
+        return []
+    local = frame.f_locals
+    items = list(local.items())
+    if sys.version_info < (3, 13):
+        local.clear()
+    return items
+
+
+def _add_names(names: dict[int, str], variables: Iterable[tuple[str, Any]], recorder: Recorder) -> None:
+    for name, value in variables:
+        names.setdefault(id(value), name)
+        if name == "self":
+            items = ((f"self.{key}", x) for key, x in getattr(value, "__dict__", {}).items())
+        elif type(value) in (list, tuple) and len(value) <= 1000:
+            items = ((f"{name}[{i}]", x) for i, x in enumerate(value))
+        elif type(value) is dict and len(value) <= 1000 and not name.startswith("__"):
+            items = ((f"{name}[{key!r}]", x) for key, x in value.items() if type(key) in (str, int))
+        else:
+            continue
+        for key, x in items:
+            if recorder.is_tensor(x):
+                names.setdefault(id(x), key)

@@ -1,0 +1,72 @@
+"""Numbers about a tensor's elements, in one pass over its memory."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from .schema import Statistics
+
+BLOCK = 16384  # elements: what a block is read for the second time comes from the first-level cache
+
+
+def measure(array: np.ndarray, policy: str) -> Statistics:
+    """What `policy` wants to know of an array: its shape only ("shapes"), numbers ("norms"), or also a copy of its elements ("full")."""
+    result = Statistics(array.shape, _type_name(array.dtype))
+    if policy != "shapes":
+        fill(result, array)
+        if policy == "full":
+            result.values = array.copy()
+    return result
+
+
+def fill(result: Statistics, array: np.ndarray) -> None:
+    """Computes the numbers of `result`. The elements are read block by block, so memory is passed over once."""
+    flat = array.reshape(-1)
+    if flat.dtype.kind == "c":
+        flat = np.abs(flat)
+    elif flat.dtype.kind != "f" or flat.dtype.itemsize == 2:
+        flat = flat.astype(np.float64 if flat.dtype.kind in "iub" else np.float32)
+    squares, low, high, zeros = 0.0, math.inf, -math.inf, 0
+    for start in range(0, flat.size, BLOCK):
+        block = flat[start : start + BLOCK]
+        if block.size <= 1024:  # exact to the last digit where it costs nothing
+            block = block.astype(np.float64)
+        squares += float(np.dot(block, block))
+        if not math.isfinite(squares):
+            return _fill_nonfinite(result, array, flat)
+        low, high = min(low, float(block.min())), max(high, float(block.max()))
+        zeros += int(np.count_nonzero(block == 0))
+    result.norm, result.zeros, result.nonfinite = math.sqrt(squares), zeros, 0
+    if flat.size:
+        result.min, result.max = low, high
+
+
+def _fill_nonfinite(result: Statistics, array: np.ndarray, flat: np.ndarray) -> None:
+    """The same for elements that are NaN or infinite, or whose squares are."""
+    wide = flat.astype(np.float64)
+    finite = np.isfinite(wide)
+    result.nonfinite = int(finite.size - np.count_nonzero(finite))
+    result.zeros = int(np.count_nonzero(wide == 0))
+    rest = wide[finite]
+    if rest.size:
+        result.min, result.max = float(rest.min()), float(rest.max())
+    if result.nonfinite:
+        result.bad = tuple(int(i) for i in np.unravel_index(int(np.argmin(finite)), array.shape))
+        result.norm = math.nan if np.isnan(wide).any() else math.inf
+    else:
+        largest = float(np.abs(wide).max())
+        result.norm = largest * float(np.linalg.norm(wide / largest))
+
+
+def _type_name(array_type: np.dtype) -> str:
+    name = _names.get(array_type)
+    if name is None:
+        from ..dtypes import from_array_type
+
+        name = _names[array_type] = from_array_type(array_type).name
+    return name
+
+
+_names: dict[np.dtype, str] = {}
