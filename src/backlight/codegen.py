@@ -7,8 +7,10 @@ saved, whether shapes can broadcast, whether inputs are optional) is what makes 
 from __future__ import annotations
 
 
-def source(op) -> str:
-    """The Python text of an operation: the call, and the node's `run` (arrays) and `record` (tensors)."""
+def source(op, recorded=False) -> str:
+    """The Python text of an operation: the call, and the node's `run` (arrays) and `record` (tensors).
+
+    recorded: the call also tells `state.recorder` what it did."""
     formulas = op.formulas if op.joint is None else (op.joint,) * len(op.inputs)
     ids = range(len(op.inputs))
     with_edges = [i for i in ids if formulas[i] is not None]
@@ -105,10 +107,28 @@ def source(op) -> str:
                 lines += ["                node.shapes = None"]
         if op.view:
             lines += [f"            view_of(result, {op.inputs[0]})"]
+        if recorded:
+            given = f"({', '.join(op.inputs)},), ({''.join(p + ', ' for p in op.parameters)})"
+            lines += [
+                "            if state.recorder is not None:",
+                f"                state.recorder.operation({op.name!r}, result.node, (result,), {given})",
+            ]
         lines += ["            return result", f"    return {leave}"]
     for method, suffix in (("run", "a"), ("record", "t")):
         lines += _backward_source(op, method, suffix)
     return "\n".join(lines)
+
+
+def show_to_recorder(op, on: bool) -> None:
+    """Puts the text that tells the recorder into a built operation's function (and its operators'), or the plain one back.
+
+    So a recording costs nothing while there is none, and little while there is."""
+    if op.codes is None:
+        compiled: dict = {}
+        exec(compile(source(op, recorded=True), f"<backlight op {op.name}>", "exec"), {}, compiled)
+        op.codes = op.function.__code__, compiled[op.name].__code__
+    for function in (op.function, *op.copies):
+        function.__code__ = op.codes[on]
 
 
 def _backward_source(op, method, suffix):

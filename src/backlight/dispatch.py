@@ -1,6 +1,6 @@
 """The slow path: everything that the generated call of an operation leaves to it.
 
-Numbers, type promotion, half and complex types, subclasses, several outputs, `out=`, errors, recorders, inference mode.
+Numbers, type promotion, half and complex types, subclasses, several outputs, `out=`, errors, inference mode.
 """
 
 from __future__ import annotations
@@ -47,6 +47,7 @@ def constant(op, value, array_type):
     if found is None or value == 0:  # 0.0 and -0.0 are one key
         with np.errstate(all="ignore"):
             found = Tensor._from(np.array(value, array_type))
+        found.__dict__["number"] = value  # for a recorder
         if len(op.constants) < 64:
             op.constants[key] = found
     return found

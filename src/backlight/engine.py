@@ -304,16 +304,16 @@ def sweep(roots, gradients, keep=False, create_graph=False, targets=None, captur
         recorder.sweep(True)
     try:
         for node in steps:
-            g = buffers.pop(node)
             edges = node.edges
             if surely_plain or (plain and node.hooks is None and type(node) is not Port):
+                g = buffers.pop(node)
                 if g is None and not node.runs_on_none:
                     continue
                 grads = node.record(g, edges, keep) if tensors else node.run(g, edges, keep)
             else:
                 if targets is not None:
                     edges = tuple([edge if edge in buffers else None for edge in edges])
-                grads = _careful_step(node, g, edges, keep, tensors, buffers, targets, capture, captured)
+                grads = _careful_step(node, edges, keep, tensors, buffers, targets, capture, captured)
                 if grads is None:
                     continue
             g = None
@@ -345,8 +345,9 @@ def sweep(roots, gradients, keep=False, create_graph=False, targets=None, captur
     return captured
 
 
-def _careful_step(node, g, edges, keep, tensors, buffers, targets, capture, captured):
+def _careful_step(node, edges, keep, tensors, buffers, targets, capture, captured):
     """One step where there may be ports, hooks, targets or a recorder. None: there is nothing to pass on."""
+    g = buffers.pop(node)  # here, so that this frame alone refers to it, as the sweep's does in a plain step
     if type(node) is Port:
         if g is not None:
             _deposit(node, g, buffers)

@@ -13,7 +13,7 @@ is what a plain backward runs; the formula as written takes tensors and is recor
 
 The function that a declaration returns starts as a stub. The first call writes the Python that one would write by hand
 for this operation (codegen.py) and puts it in the stub's place, so a call costs one Python frame, and
-importing the library compiles nothing. Whatever is unusual (numbers, mixed types, recorders, ...) leaves by `slow`.
+importing the library compiles nothing. Whatever is unusual (numbers, mixed types, ...) leaves by `slow`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from types import FunctionType
 import numpy as np
 
 from . import engine, errors, views
-from .codegen import parameter_getter, raw_saved_getter, saved_tensor_getter, source
+from .codegen import parameter_getter, raw_saved_getter, saved_tensor_getter, show_to_recorder, source
 from .dispatch import attach, check_broadcast, saved_output, shapes, slow, slow_operator
 from .engine import Node
 from .inplace import inplace, inplace_method, write_out
@@ -40,7 +40,7 @@ OPS_PACKAGE = __name__.rpartition(".")[0] + ".ops"
 class Op:
     """A declared operation. `arrays` computes on arrays; `formulas` has one gradient per input (None: no gradient)."""
 
-    __slots__ = ("arrays", "batch", "broadcasts", "check", "constants", "doc", "formulas", "frees", "function", "inputs", "joint",
+    __slots__ = ("arrays", "batch", "broadcasts", "check", "codes", "constants", "copies", "doc", "formulas", "frees", "function", "inputs", "joint",
                  "name", "node_class", "node_name", "nondifferentiable", "optional", "outputs", "parameters", "promote", "saves",
                  "saves_output", "view", "holomorphic")  # fmt: skip
 
@@ -76,7 +76,7 @@ def op(name, arrays, *formulas, joint=None, node=None, promote="same", view=Fals
     self.promote, self.view, self.outputs, self.optional = promote, view, outputs, optional
     self.nondifferentiable, self.holomorphic = nondifferentiable, holomorphic
     self.node_class, self.check, self.batch = None, check, batch
-    self.constants = {}
+    self.constants, self.codes, self.copies = {}, None, []
     signature = next((f for f in (joint, *formulas) if f is not None), None)
     if signature is None:  # nothing differentiable: the names come from `arrays`
         names = ("g", *_argument_names(arrays)[: len(formulas)], "_out", *_argument_names(arrays)[len(formulas) :])
@@ -189,6 +189,7 @@ def operator(function):
     def fill_in(op):
         scope.update(build(op).__globals__, slow=slow_operator)
         method.__code__, method.__defaults__ = op.function.__code__, op.function.__defaults__
+        op.copies.append(method)
         return method
 
     scope["__build__"] = fill_in
@@ -240,4 +241,6 @@ def build(op):
     scope["node_class"] = op.node_class = type(op.node_name, (Node,), members)
     function.__code__ = compiled[op.name].__code__
     function.__defaults__ = compiled[op.name].__defaults__
+    if state.recorder is not None:
+        show_to_recorder(op, True)
     return function

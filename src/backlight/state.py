@@ -86,7 +86,7 @@ def set_anomaly(step) -> None:
 
 
 def set_recorder(recorder) -> None:
-    """Plugs in an observer (None unplugs it). Operations then leave by `slow()`, and tell it:
+    """Plugs in an observer (None unplugs it). Operations get the code that tells it (`codegen.show_to_recorder`):
 
     operation(name, node, results, inputs, parameters): after every operation; node is None where no gradient is wanted
     called(name, tensor, result): detach, data, numpy, item, tolist
@@ -96,5 +96,10 @@ def set_recorder(recorder) -> None:
     refused(error, tensor): a sweep can't start from a tensor that requires no grad
     registered(kind, hook, owner, handle) and hooked(kind, node, number, hook, handle, before, result): a hook was registered, it ran
     """
-    state.unusual += (recorder is not None) - (state.recorder is not None)
+    from .op import OPS, show_to_recorder
+
+    changed = (recorder is None) != (state.recorder is None)
     state.recorder = recorder
+    for op in OPS.values() if changed else ():
+        if op.node_class is not None:
+            show_to_recorder(op, recorder is not None)

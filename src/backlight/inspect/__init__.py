@@ -18,8 +18,8 @@ from .diff import Difference, diff
 from .explain.contributions import Contribution, Contributions, contributions, loss_terms
 from .explain.finding import Finding
 from .explain.functions import check_function
-from .explain.memory import held_graph
 from .record import Record
+from .watch import Sample, Watch, watch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from .schema import Pass
 
 __all__ = [
-    "Contribution", "Contributions", "Difference", "Finding", "Record", "attach", "check_function", "contributions", "diff", "explain",
-    "held_graph", "loss_terms", "record", "start",
+    "Contribution", "Contributions", "Difference", "Finding", "Record", "Sample", "Watch", "alive", "attach", "check_function", "contributions", "diff", "explain",
+    "held_graph", "loss_terms", "record", "start", "watch",
 ]  # fmt: skip
 
 
@@ -116,3 +116,30 @@ def explain(x: Any) -> list[Finding]:
     from .explain.ask import explain as ask
 
     return ask(x, _recorder.latest)
+
+
+def held_graph(tensor: Any) -> Finding:
+    """How large the graph behind a tensor is, which lines saved how much, whether its buffers were freed, and who holds the tensor.
+
+    tensor: of either engine, with a grad_fn. The lines are known if the last recording saw the graph.
+
+    >>> import backlight as torch
+    >>> total = torch.ones(4, requires_grad=True).exp().sum()
+    >>> torch.inspect.held_graph(total).numbers["bytes"]
+    16
+    """
+    from .explain.memory import held_graph as measure
+
+    return measure(tensor, _recorder.latest)
+
+
+def alive() -> list[Finding]:
+    """The graphs of the last recorded program that still exist, with the chain from each to the variable, closure or cycle that holds it.
+
+    Searches all of Python's objects, so it takes some time.
+    """
+    from .explain.memory import alive as search
+
+    if _recorder.latest is None:
+        raise RuntimeError("alive() needs a recording: run the program inside `with backlight.inspect.record():` first")
+    return search(_recorder.latest)

@@ -160,6 +160,7 @@ def dead_units(node: str, saved: Mapping[str, Any]) -> dict[str, Any] | None:
     result = saved.get("result", saved.get("self"))
     if not _is_real(result) or result.ndim < 2:
         return None
-    axes = tuple(i for i in range(result.ndim) if i != 1)
-    off = np.flatnonzero(result.max(axis=axes) <= 0) if result.size else np.empty(0, int)
-    return {"units": [int(i) for i in off], "of": int(result.shape[1])}
+    if not result.size:
+        return None
+    largest = np.maximum.reduce(result, axis=0 if result.ndim == 2 else (0, *range(2, result.ndim)))
+    return {"units": np.flatnonzero(largest <= 0).tolist(), "of": result.shape[1]}

@@ -67,15 +67,20 @@ def order(record: Record, number: int = 0) -> Order:
         raise IndexError(f"there is no pass {number}: the record has {len(record.passes)}")
     one = record.passes[number]
     ran = {step.node.number: step for step in one.steps}
-    nodes, waiting = _reachable(one)
+    waiting = _reachable(one)
     for edge in one.root_edges:
         waiting[edge.node.number] += 1
     missing = dict(waiting)
     queue = ReadyQueue(attrgetter("sequence"))
 
+    partly: dict[int, Node] = {}  # nodes that have a gradient, and wait for more
+
     def arrive(node: Node) -> None:
         missing[node.number] -= 1
-        if not missing[node.number]:
+        if missing[node.number]:
+            partly[node.number] = node
+        else:
+            partly.pop(node.number, None)
             queue.push(node)
 
     for edge in one.root_edges:
@@ -84,11 +89,9 @@ def order(record: Record, number: int = 0) -> Order:
     while queue.heap:
         node = queue.pop()
         ready = [n for n in queue.heap if n.number in ran]
-        partly = (
-            [(n, missing[k]) for k, n in nodes.items() if 0 < missing[k] < waiting[k] and k in ran] if len(nodes) < 5000 else []
-        )
+        waits = [(n, missing[k]) for k, n in partly.items() if k in ran]
         if node.number in ran:
-            steps.append(OrderedStep(len(steps) + 1, node, ready, partly, _reason(node, ready), ran[node.number]))
+            steps.append(OrderedStep(len(steps) + 1, node, ready, waits, _reason(node, ready), ran[node.number]))
         for edge in node.edges:
             if edge is not None:
                 arrive(edge.node)
@@ -96,21 +99,18 @@ def order(record: Record, number: int = 0) -> Order:
     return Order(one, steps, agrees)
 
 
-def _reachable(one: Pass) -> tuple[dict[int, Node], dict[int, int]]:
-    """The nodes behind the roots of a pass, and how many edges lead to each."""
-    todo = [edge.node for edge in one.root_edges]
-    nodes = {node.number: node for node in todo}
-    waiting = dict.fromkeys(nodes, 0)
-    todo = list(nodes.values())
+def _reachable(one: Pass) -> dict[int, int]:
+    """How many edges lead to each node behind the roots of a pass, by the node's number."""
+    todo = list({edge.node.number: edge.node for edge in one.root_edges}.values())
+    waiting = {node.number: 0 for node in todo}
     for node in todo:  # grows while it is walked
         for edge in node.edges:
             if edge is not None:
-                if edge.node.number not in nodes:
-                    nodes[edge.node.number] = edge.node
+                if edge.node.number not in waiting:
                     waiting[edge.node.number] = 0
                     todo.append(edge.node)
                 waiting[edge.node.number] += 1
-    return nodes, waiting
+    return waiting
 
 
 def _reason(node: Node, ready: list[Node]) -> str:

@@ -59,7 +59,7 @@ class Running:
         self.arguments = 0  # id of the tuple that the next prehook gets
 
 
-class _Thread(threading.local):
+class Thread(threading.local):
     """What happens in one thread."""
 
     def __init__(self) -> None:
@@ -74,6 +74,7 @@ class Recorder:
     """Writes a record. Adapters call its methods; `self.record` can be read at any time."""
 
     engine = ""
+    module_call: CodeType | None = None  # of the library's function that calls a module's forward
     own_code = OWN_CODE
     wrappers: frozenset[str] = frozenset()  # names of the library's functions that stand around others, such as decorators
 
@@ -93,20 +94,23 @@ class Recorder:
         self.on_pass = on_pass
         self.active = False
         self.lock = threading.RLock()
-        self.thread = _Thread()
+        self.thread = Thread()
         self.began = perf_counter()
         self._thread_numbers = itertools.count()
-        self._user_code: dict[CodeType, bool] = {}
-        self._sites: dict[tuple[CodeType, int], tuple[schema.Site, str | None]] = {}
+        # By the ids of code objects, which `_codes` keeps alive: computing the hash of one takes longer than the rest of `site`.
+        self._user_code: dict[int, bool] = {}
+        self._sites: dict[tuple[int, int], schema.Site] = {}
+        self._codes: list[CodeType] = []
         self._tensors: dict[int, tuple[weakref.ref, schema.Tensor]] = {}
-        self._gradients: dict[int, schema.Tensor] = {}  # number of a tensor that is a `.grad` -> the leaf it belongs to
+        self._gradients: dict[int, tuple[weakref.ref, schema.Tensor]] = {}  # by id: tensors that are a `.grad`, and whose
         self._references: list[weakref.ref] = []  # to the tensors of record.tensors
         self._module_calls: dict[int, int] = {}
         self._module_names: dict[int, tuple[weakref.ref, str]] = {}
         self._roots: dict[int, weakref.ref] = {}
         self._root_names: dict[int, str] = {}  # the variables that outermost modules were found in
         self._optimizers: dict[int, tuple[weakref.ref, int]] = {}
-        self._unnamed = False
+        self._unnamed = False  # whether there may be leaves without a name
+        self._members: list[list[tuple[weakref.ref, schema.Tensor]]] | None = None  # the parameters of each outermost module
 
     def __enter__(self) -> Self:
         return self
@@ -151,6 +155,13 @@ class Recorder:
     def is_tensor(self, value: Any) -> bool:
         raise NotImplementedError
 
+    def is_node(self, value: Any) -> bool:
+        raise NotImplementedError
+
+    def known_node(self, node: Any) -> schema.Node | None:
+        """The line of a node, if this recording has one."""
+        raise NotImplementedError
+
     # Events
 
     def add(self, table: list, kind: Any, *values: Any) -> Any:
@@ -171,24 +182,35 @@ class Recorder:
 
     def site_of(self, frame: FrameType | None) -> tuple[schema.Site | None, str | None]:
         """The same, for a frame."""
-        user_code, via = self._user_code, None
-        while True:
-            if frame is None:
-                return None, None
+        user_code, modules, via, begins = self._user_code, self.thread.modules, None, False
+        module_call = self.module_call
+        while frame is not None:
             code = frame.f_code
-            user = user_code.get(code)
+            user = user_code.get(id(code))
             if user is None:
-                user = user_code[code] = not code.co_filename.startswith(self.own_code)
+                user = self._is_user_code(code)
             if user:
-                break
-            if code.co_name not in self.wrappers:
+                key = id(code), frame.f_lasti
+                found = self._sites.get(key)
+                if found is None:
+                    found = self._sites[key] = self._new_site(frame)
+                return found, None if via is None else via.co_name
+            if code is module_call:  # no code of the program since the innermost module's call: the site is the same
+                if modules and not begins:
+                    return modules[-1].site, None
+                begins = False
+            elif code is _MODULE_BEGINS:
+                begins = True
+            elif code.co_name not in self.wrappers:
                 via = code
             frame = frame.f_back
-        key = code, frame.f_lasti
-        found = self._sites.get(key)
-        if found is None:
-            found = self._sites[key] = self._new_site(frame), None if via is None else via.co_name
-        return found
+        return None, None
+
+    def _is_user_code(self, code: CodeType) -> bool:
+        """Whether code is the program's, when it is first seen."""
+        self._codes.append(code)
+        result = self._user_code[id(code)] = not code.co_filename.startswith(self.own_code)
+        return result
 
     def _new_site(self, frame: FrameType) -> schema.Site:
         code, index = frame.f_code, frame.f_lasti // 2
@@ -207,13 +229,14 @@ class Recorder:
 
     def definition_of(self, code: CodeType) -> schema.Site:
         """Where the function with this code was defined."""
-        key = code, -1
+        key = id(code), -1
         if key not in self._sites:
             with self.lock:
                 site = schema.Site(len(self.record.sites), code.co_filename, code.co_firstlineno, code.co_name)
                 self.record.sites.append(site)
-            self._sites[key] = site, None
-        return self._sites[key][0]
+            self._sites[key] = site
+            self._codes.append(code)
+        return self._sites[key]
 
     # Tensors
 
@@ -223,14 +246,19 @@ class Recorder:
         if found is not None and found[0]() is tensor:
             return found[1]
         line = self.describe(tensor)
-        with self.lock:
-            line.number = len(self.record.tensors)
-            self.record.tensors.append(line)
-            self._references.append(weakref.ref(tensor))
-        self._tensors[id(tensor)] = weakref.ref(tensor), line
+        self.add_tensor(tensor, line)
         if line.leaf and line.requires_grad:
-            self._unnamed = True
+            self._unnamed, self._members = True, None
         return line
+
+    def add_tensor(self, tensor: Any, line: schema.Tensor) -> None:
+        """Numbers a tensor's line and remembers which tensor it is of."""
+        reference = weakref.ref(tensor)
+        with self.lock:
+            line.number = len(self._references)
+            self._references.append(reference)
+            self.record.tensors.append(line)
+        self._tensors[id(tensor)] = reference, line
 
     def known_tensor(self, tensor: Any) -> schema.Tensor | None:
         """The line of a tensor that was seen before."""
@@ -284,10 +312,11 @@ class Recorder:
         """An in-place write."""
         site = op.site if op is not None else optimizer.site if optimizer is not None else None
         write = self.add(self.record.writes, schema.Write, tensor, op, optimizer, site, before, after)
-        owner = self._gradients.get(tensor.number)
-        if owner is not None and op is not None:  # somebody wrote into a leaf's `.grad`: clipping, zeroing
-            live = self.live(tensor)
-            value = None if live is None else self.statistics(live)
+        live = self.live(tensor) if op is not None else None
+        found = self._gradients.get(id(live))
+        if live is not None and found is not None and found[0]() is live:  # a leaf's `.grad` was written: clipped, zeroed
+            owner, value = found[1], self.statistics(live)
+            tensor.role, tensor.name = "gradient", f"{owner.label}.grad"
             self.add(
                 self.record.gradient_writes,
                 schema.GradientWrite,
@@ -309,11 +338,11 @@ class Recorder:
         parent = stack[-1] if stack else None
         if parent is None and id(module) not in self._roots:
             self._roots[id(module)] = weakref.ref(module)
-            self._unnamed = True
+            self._unnamed, self._members = True, None
         name = self._module_name(module, parent)
         call = self._module_calls.get(id(module), 0)
         self._module_calls[id(module)] = call + 1
-        site = self.site(2)[0]
+        site = self.site(1)[0]
         stack.append(
             self.add(self.record.modules, schema.Module, name, type(module).__name__, parent, call, site, bool(module.training))
         )
@@ -444,24 +473,22 @@ class Recorder:
     def _parameter_gradients(self, line: schema.Pass) -> list[schema.ParameterGradient]:
         """What lies in `.grad` of the leaves that a pass reached and of the other parameters of their modules."""
         reached = {id(step.node.leaf) for step in line.steps if step.node.leaf is not None}
+        if self._members is None:
+            members = [[(weakref.ref(p), self.tensor(p)) for p in root.parameters()] for root in self._root_modules()]
+            self._members = members
         tensors: dict[int, tuple[Any, schema.Tensor]] = {}
-        for root in self._root_modules():
-            parameters = list(root.parameters())
-            lines = [self.tensor(p) for p in parameters]
-            if not reached or any(id(x) in reached for x in lines):
-                tensors.update((id(x), (p, x)) for p, x in zip(parameters, lines))
+        for parameters in self._members:
+            if not reached or any(id(known) in reached for _, known in parameters):
+                tensors.update((id(known), (p, known)) for reference, known in parameters if (p := reference()) is not None)
         for tensor, known in self.alive() if any(key not in tensors for key in reached) else ():
             if id(known) in reached:
                 tensors.setdefault(id(known), (tensor, known))
         result = []
         for tensor, known in tensors.values():
-            grad = self.gradient(tensor)
-            value = None if grad is None else self.statistics(grad)
+            grad, value = self.gradient(tensor), None
             if grad is not None:
-                its_line = self.tensor(grad)
-                its_line.role = "gradient"
-                its_line.name = f"{known.label}.grad"
-                self._gradients[its_line.number] = known
+                value = self.statistics(grad)
+                self._gradients[id(grad)] = weakref.ref(grad), known
             result.append(schema.ParameterGradient(known.name or "(unnamed)", known, bool(tensor.requires_grad), value))
         return result
 
@@ -475,13 +502,13 @@ class Recorder:
         saved can be read."""
         name = step.node.name
         if name.startswith(_RECTIFIERS) and (found := dead_units(name, saved())) is not None:
-            step.details["dead"] = found
+            step.details = {"dead": found}
         if any(x is not None and x.nonfinite for x in step.passed) and not any(
             x is not None and x.nonfinite for x in step.arrived
         ):
             found = explain_nonfinite(name, saved(), arrived, passed)
             if found is not None:
-                step.details["nonfinite"] = found
+                step.details = {**step.details, "nonfinite": found}
 
     # Names
 
@@ -491,7 +518,7 @@ class Recorder:
     def watch_module(self, module: Any) -> None:
         """Names this module's parameters although it wasn't called yet."""
         self._roots.setdefault(id(module), weakref.ref(module))
-        self._unnamed = True
+        self._unnamed, self._members = True, None
 
     def name_tensors(self, frame: FrameType | None, final: bool = False) -> None:
         """Gives names to leaves that have none: a parameter has that of its outermost module, another leaf the variable's."""
@@ -537,6 +564,9 @@ class Recorder:
         modules = [x for x in gc.get_objects() if issubclass(type(x), kind) and "training" in vars(x)]
         children = {id(child) for module in modules for child in module.children()}
         return [module for module in modules if id(module) not in children]
+
+
+_MODULE_BEGINS = Recorder.enter_module.__code__
 
 
 def _program() -> str:

@@ -14,7 +14,8 @@ import base64
 import linecache
 import math
 import types
-from dataclasses import dataclass, field, fields
+from collections.abc import Mapping
+from dataclasses import MISSING, dataclass, field, fields
 from functools import cache
 from typing import TYPE_CHECKING, Any, Union, get_args, get_origin, get_type_hints
 
@@ -24,6 +25,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 VERSION = 1
+EMPTY: Mapping[str, Any] = types.MappingProxyType({})  # what most nodes and steps have to add: one object for all
+
+
+def _empty() -> Mapping[str, Any]:
+    return EMPTY
 
 
 # Values: parts of other objects
@@ -187,7 +193,7 @@ class Node(Line):
     edges: list[Edge | None] = field(default_factory=list)
     leaf: Tensor | None = None
     saved: list[Saved] = field(default_factory=list)
-    parameters: dict[str, Any] = field(default_factory=dict)
+    parameters: Mapping[str, Any] = field(default_factory=_empty)
     made_by: Step | None = None
     freed_by: Step | None = None
 
@@ -331,7 +337,7 @@ class Step(Event):
     passed: list[Statistics | None] = field(default_factory=list)
     seconds: float | None = None
     freed: int | None = None
-    details: dict[str, Any] = field(default_factory=dict)
+    details: Mapping[str, Any] = field(default_factory=_empty)
 
     @property
     def name(self) -> str:
@@ -442,13 +448,14 @@ TABLE_OF = {kind: name for name, kind in TABLES.items()}
 
 
 def encode(line: Line) -> dict[str, Any]:
-    """A line as a dictionary of plain values; references become numbers. Fields that have their default are left out."""
+    """A line as a dictionary of plain values; references become numbers. Fields that have their default are left out.
+    "kind" is the kind of line; the `kind` of a hook is under "hook"."""
     result: dict[str, Any] = {"kind": type(line).__name__}
     for f in _fields(type(line)):
         value = getattr(line, f.name)
-        if value is None or (value == [] or value == {}) or f.metadata.get("table"):
+        if value is None or (value == [] or value == EMPTY) or f.metadata.get("table"):
             continue
-        result[f.name] = _plain(value)
+        result["hook" if f.name == "kind" else f.name] = _plain(value)
     return result
 
 
@@ -476,7 +483,8 @@ def empty(kind: type[Line]) -> Any:
     result = object.__new__(kind)
     for f in _fields(kind):
         factory = f.default_factory
-        setattr(result, f.name, factory() if callable(factory) else None)
+        default = None if f.default is MISSING else f.default
+        setattr(result, f.name, factory() if callable(factory) else default)
     return result
 
 
@@ -486,6 +494,7 @@ def decode(line: Line, data: dict[str, Any], tables: dict[type, list]) -> None:
     for key, value in data.items():
         if key == "kind":
             continue
+        key = "kind" if key == "hook" else key
         if key not in hints:
             raise ValueError(f"{type(line).__name__} has no field {key!r}")
         setattr(line, key, _rich(value, hints[key], tables))
@@ -507,7 +516,7 @@ def _rich(value: Any, hint: Any, tables: dict[type, list]) -> Any:
         return [_rich(x, get_args(hint)[0], tables) for x in value]
     if origin is tuple:
         return tuple(value)
-    if origin is dict:
+    if origin in (dict, Mapping):
         return {key: _rich(x, Any, tables) for key, x in value.items()}
     if isinstance(hint, type) and issubclass(hint, Line):
         if type(value) is not int or not 0 <= value < len(tables[hint]):
@@ -525,8 +534,6 @@ def _rich(value: Any, hint: Any, tables: dict[type, list]) -> Any:
 
 def _missing(kind: type, value: dict) -> dict[str, None]:
     """Required fields that were None, and so were left out."""
-    from dataclasses import MISSING
-
     required = [f.name for f in _fields(kind) if f.default is MISSING and f.default_factory is MISSING]
     return {name: None for name in required if name not in value}
 

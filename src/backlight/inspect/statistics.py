@@ -13,17 +13,32 @@ BLOCK = 16384  # elements: what a block is read for the second time comes from t
 
 def measure(array: np.ndarray, policy: str) -> Statistics:
     """What `policy` wants to know of an array: its shape only ("shapes"), numbers ("norms"), or also a copy of its elements ("full")."""
+    if policy == "shapes":
+        return shape_only(array.shape, array.dtype)
     result = Statistics(array.shape, _type_name(array.dtype))
-    if policy != "shapes":
-        fill(result, array)
-        if policy == "full":
-            result.values = array.copy()
+    fill(result, array)
+    if policy == "full":
+        result.values = array.copy()
     return result
+
+
+def shape_only(shape: tuple[int, ...], array_type: np.dtype) -> Statistics:
+    """Statistics without numbers: one object for all arrays of a shape and type."""
+    key = shape, array_type
+    found = _shapes.get(key)
+    if found is None:
+        if len(_shapes) >= 10_000:
+            _shapes.clear()
+        found = _shapes[key] = Statistics(shape, _type_name(array_type))
+    return found
+
+
+_shapes: dict[tuple, Statistics] = {}
 
 
 def fill(result: Statistics, array: np.ndarray) -> None:
     """Computes the numbers of `result`. The elements are read block by block, so memory is passed over once."""
-    flat = array.reshape(-1)
+    flat = array.reshape(-1) if array.flags.c_contiguous else array.ravel("K")  # in the order of memory: no copy of a transposed one
     if flat.dtype.kind == "c":
         flat = np.abs(flat)
     elif flat.dtype.kind != "f" or flat.dtype.itemsize == 2:
@@ -31,7 +46,7 @@ def fill(result: Statistics, array: np.ndarray) -> None:
     squares, low, high, zeros = 0.0, math.inf, -math.inf, 0
     for start in range(0, flat.size, BLOCK):
         block = flat[start : start + BLOCK]
-        if block.size <= 1024:  # exact to the last digit where it costs nothing
+        if block.size <= 64:  # exact to the last digit where it costs nothing
             block = block.astype(np.float64)
         squares += float(np.dot(block, block))
         if not math.isfinite(squares):
@@ -53,7 +68,7 @@ def _fill_nonfinite(result: Statistics, array: np.ndarray, flat: np.ndarray) -> 
     if rest.size:
         result.min, result.max = float(rest.min()), float(rest.max())
     if result.nonfinite:
-        result.bad = tuple(int(i) for i in np.unravel_index(int(np.argmin(finite)), array.shape))
+        result.bad = tuple(int(i) for i in np.unravel_index(int(np.argmin(np.isfinite(array))), array.shape))
         result.norm = math.nan if np.isnan(wide).any() else math.inf
     else:
         largest = float(np.abs(wide).max())

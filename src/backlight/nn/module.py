@@ -17,6 +17,7 @@ from .. import no_grad
 from ..autograd.hooks import RemovableHandle
 from ..dtypes import device as Device
 from ..dtypes import dtype as Dtype
+from ..state import state
 from ..tensor import Parameter, Tensor
 from .hooks import BackwardCrossing
 from .parameter import Buffer
@@ -181,9 +182,20 @@ class Module:
         raise NotImplementedError(f'Module [{type(self).__name__}] is missing the required "forward" function')
 
     def _call_hooked(self, args, kwargs):
+        recorder = state.recorder
+        if recorder is None:
+            return self._call_with_hooks(args, kwargs)
+        recorder.enter_module(self)
+        try:
+            return self._call_with_hooks(args, kwargs)
+        finally:
+            recorder.leave_module()
+
+    def _call_with_hooks(self, args, kwargs):
         if not any(_global_call_hooks) and not any(map(self.__dict__.get, _CALL_TABLES)):
-            Module._hooked = False  # all hooks were removed
-            self.__dict__.pop("_hooked", None)
+            if state.recorder is None:
+                Module._hooked = False  # all hooks were removed
+                self.__dict__.pop("_hooked", None)
             return self.forward(*args, **kwargs)
         result, called = None, set()
         try:

@@ -11,41 +11,48 @@ import numpy as np
 
 from ... import engine
 from ...engine import AccumulateGrad, Node, Port, node_and_number
+from ...nn.module import Module
 from ...saved import Packed
 from ...state import modes, set_recorder, state
 from ...sweeps import current_sweep
-from ...tensor import Parameter, Tensor
+from ...tensor import PLAIN, Parameter, Tensor
 from ...version import __version__
 from .. import schema
 from ..recorder import Recorder, Running
 from ..statistics import _type_name as type_name
-from ..statistics import measure
+from ..statistics import measure, shape_only
+
+# Nodes whose gradient has the elements of the one that arrived.
+_REARRANGING = frozenset(
+    f"{name}Backward{i}" for name in ("T", "Transpose", "Permute", "View", "Reshape", "UnsafeView", "Unsqueeze", "Squeeze") for i in (0, 1, 2)
+)
 
 
 class BacklightRecorder(Recorder):
     """Fills a record from the engine's slot."""
 
     engine = "backlight"
+    module_call = Module._call_hooked.__code__
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.record.engine_version = __version__
         self._storages: dict[int, tuple[weakref.ref, int]] = {}
         self._storage_count = 0
+        self._key = f"recorded {id(self):x}"  # under which a node's line lies among its `extra` entries
+        self._measured: dict[int, tuple[weakref.ref, int | None, schema.Statistics]] = {}  # of gradients
         self._handles: list = []
         self._registered: dict[int, schema.Registration] = {}
 
     def start(self) -> None:
         if state.recorder is not None:
             raise RuntimeError("another recording is going on, and the engine has room for one")
-        from ...nn.module import register_module_forward_hook, register_module_forward_pre_hook
         from ...optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
         self.active = True
         set_recorder(self)
+        Module._hooked = True
         self._handles = [
-            register_module_forward_pre_hook(lambda module, _args: self.enter_module(module)),
-            register_module_forward_hook(lambda *_args: self.leave_module(), always_call=True),
             register_optimizer_step_pre_hook(self.before_optimizer),
             register_optimizer_step_post_hook(self.after_optimizer),
         ]
@@ -67,8 +74,20 @@ class BacklightRecorder(Recorder):
     def is_tensor(self, value: Any) -> bool:
         return isinstance(value, Tensor)
 
+    def is_node(self, value: Any) -> bool:
+        return issubclass(type(value), Node) and type(value) is not Port  # isinstance would ask the value, which may answer with a warning
+
     def array(self, tensor: Any) -> np.ndarray:
         return tensor.array
+
+    def statistics(self, tensor: Any) -> schema.Statistics:
+        """As in the base class; what was measured of a `.grad` when it was written is used again until it is written again."""
+        if self.policy == "shapes":
+            return measure(tensor.array, "shapes")
+        known = self._measured.get(id(tensor))
+        if known is not None and known[0]() is tensor and known[1] == self.version(tensor):
+            return known[2]
+        return measure(tensor.array, self.policy)
 
     def gradient(self, tensor: Any) -> Any:
         node = tensor.node
@@ -119,11 +138,9 @@ class BacklightRecorder(Recorder):
     def known_node(self, node: Any) -> schema.Node | None:
         """The line of a node, if this recording has one."""
         extra = getattr(node, "extra", None)
-        line = None if extra is None else extra.get("recorded")
-        nodes = self.record.nodes
-        return line if line is not None and line.number < len(nodes) and nodes[line.number] is line else None
+        return None if extra is None else extra.get(self._key)
 
-    def node(self, node: Node, op: schema.Op | None = None) -> schema.Node:
+    def node(self, node: Any, op: schema.Op | None = None) -> schema.Node:
         """The line of a node. Nodes behind it that are still unknown, made before recording began, are written down, too."""
         line = self.known_node(node)
         if line is not None:
@@ -131,39 +148,36 @@ class BacklightRecorder(Recorder):
         line = self._new_node(node, op)
         todo = [(node, line)]
         for current, its_line in todo:  # grows while it is walked: no recursion
-            kept = type(current).differentiable if hasattr(type(current), "differentiable") else None
-            kept = getattr(current, "differentiable", kept)
+            kept, edges = current.differentiable, its_line.edges
             for i, edge in enumerate(current.edges):
-                if kept is not None and i < len(kept) and not kept[i]:
-                    continue
                 if edge is None:
-                    its_line.edges.append(None)
+                    if kept is None or i >= len(kept) or kept[i]:
+                        edges.append(None)
                     continue
                 parent, number = (edge.parent, edge.number) if type(edge) is Port else (edge, 0)
                 parent_line = self.known_node(parent)
                 if parent_line is None:
                     parent_line = self._new_node(parent, None)
                     todo.append((parent, parent_line))
-                its_line.edges.append(schema.Edge(parent_line, number))
+                edges.append(schema.Edge(parent_line, number))
         return line
 
-    def _new_node(self, node: Node, op: schema.Op | None) -> schema.Node:
+    def _new_node(self, node: Any, op: schema.Op | None) -> schema.Node:
+        sequence = node._sequence_nr() if state.renumbered else node.seq
+        nodes = self.record.nodes
         with self.lock:
-            line = schema.Node(
-                len(self.record.nodes), type(node).__name__, node._sequence_nr() if state.renumbered else node.seq, op
-            )  # pyright: ignore[reportAttributeAccessIssue]
-            self.record.nodes.append(line)
+            line = schema.Node(len(nodes), type(node).__name__, sequence, op)
+            nodes.append(line)
         if type(node) is AccumulateGrad:
             line.leaf = self.tensor(node.variable)
             line.leaf.node = None
         else:
             self._add_saved(line, node)
-        running = self.thread.running[-1] if self.thread.running else None
-        if running is not None and op is not None:
-            line.made_by = running.step
+        if op is not None:
+            line.made_by = op.during
         if getattr(node, "extra", None) is None:
             node.extra = {}
-        node.extra["recorded"] = line
+        node.extra[self._key] = line
         return line
 
     def _add_saved(self, line: schema.Node, node: Any) -> None:
@@ -172,57 +186,87 @@ class BacklightRecorder(Recorder):
             for i, value in enumerate(getattr(node, "to_save", None) or ()):
                 self._add_one(line, node, f"tensor {i}", value)
             return
-        for name, value in zip((*op.inputs, "result"), getattr(node, "saved", None) or ()):
-            for one in value if type(value) is tuple else (value,):
-                self._add_one(line, node, "self" if name == "input" else name, one)
-        if hasattr(node, "parameters"):
+        found = _names_of.get(op)
+        if found is None:
             shapes = [f"{name}_sym_sizes" for name, (_users, shape_users) in zip(op.inputs, op.saves) if shape_users]
-            for name, value in zip((*shapes, *op.parameters), node.parameters):
-                if _is_plain(value) or self.policy == "full":
-                    line.parameters["self" + name[5:] if name.startswith("input") else name] = value
+            parameters = ["self" + name[5:] if name.startswith("input") else name for name in (*shapes, *op.parameters)]
+            found = _names_of[op] = ["self" if name == "input" else name for name in (*op.inputs, "result")], parameters
+        names, parameters = found
+        if op.frees:
+            for name, value in zip(names, node.saved or ()):
+                if value is not None:
+                    for one in value if type(value) is tuple else (value,):
+                        self._add_one(line, node, name, one)
+        if parameters:
+            full = self.policy == "full"
+            line.parameters = {
+                name: value for name, value in zip(parameters, node.parameters) if full or type(value) in _PLAIN or _is_plain(value)
+            }
 
     def _add_one(self, line: schema.Node, node: Any, name: str, value: Any) -> None:
-        if value is None or type(value) is Packed:
+        array = value if type(value) is np.ndarray else getattr(value, "array", None)
+        if array is None:  # packed by the program's hooks
             return
-        array = value if isinstance(value, np.ndarray) else getattr(value, "array", None)
-        if array is None:
-            return
-        tensor = None if value is array else self.known_tensor(value)
-        saved = schema.Saved(name, tensor, array.shape, type_name(array.dtype), array.nbytes, self.storage(array))
-        saved.version = (node.output_version[1] if node.output_version else 0) if value is array else self.version(value)
-        if self.policy == "full":
-            saved.values = array.copy()
-        line.saved.append(saved)
+        if value is array:
+            tensor, version = None, node.output_version[1] if node.output_version else 0
+        else:
+            tensor, version = self.known_tensor(value), self.version(value)
+        values = array.copy() if self.policy == "full" else None
+        line.saved.append(
+            schema.Saved(name, tensor, array.shape, type_name(array.dtype), array.nbytes, self.storage(array), version, values)
+        )
 
     # The slot: operations
 
-    def operation(self, function: str, node: Any, results: list, inputs: Any, parameters: Any = ()) -> None:
-        """An operation ran. `node` is None where no gradient is wanted."""
-        if self.thread.quiet:
+    def operation(self, function: str, node: Any, results: Any, inputs: Any, parameters: Any = ()) -> None:
+        """An operation ran. `node` is None where no gradient is wanted, and a Port where it has several outputs."""
+        thread = self.thread
+        if thread.quiet:
             return
-        lines, arguments = [], [p for p in parameters if _is_plain(p)]
+        tensors, lines, arguments = self._tensors, [], []
         for x in inputs:
-            if isinstance(x, Tensor):
-                lines.append(self.tensor(x))
+            if type(x) in PLAIN or isinstance(x, Tensor):
+                found = tensors.get(id(x))
+                if found is not None and found[0]() is x:
+                    lines.append(found[1])
+                elif x.array.ndim == 0 and "number" in x.__dict__:
+                    arguments.append(x.__dict__["number"])
+                else:
+                    lines.append(self.tensor(x))
             elif isinstance(x, (list, tuple)):
                 lines += [self.tensor(y) for y in x if isinstance(y, Tensor)]
             elif _is_plain(x):
                 arguments.append(x)
+        for p in parameters:
+            if _is_plain(p):
+                arguments.append(p)
         op = self.op(function.strip("_"), lines, arguments, modes.grad)
-        line = None if node is None else self.node(node, op)
+        line = None
+        if node is not None:
+            line = self.node(node.parent if type(node) is Port else node, op)
         for i, result in enumerate(results):
-            if not isinstance(result, Tensor):
-                continue
-            known = self.known_tensor(result)
-            if known is not None:
-                op.outputs.append(known)
-                continue
-            known = self.tensor(result)
-            known.op, known.output, known.node = op, i, line if result.node is not None else None
-            if known.role != "parameter":
-                known.role = "result"
-            op.outputs.append(known)
+            if isinstance(result, Tensor):
+                op.outputs.append(self._result(result, op, i, line))
         op.cut = self.cut_of(op)
+
+    def _result(self, result: Any, op: schema.Op, number: int, node: schema.Node | None) -> schema.Tensor:
+        """The line of an operation's result."""
+        known = self.known_tensor(result)
+        if known is not None:
+            if node is not None and known.op is not None and known.role == "result":  # forward of a Function returned it
+                known.op, known.output, known.node, known.requires_grad = op, number, node, True
+            return known
+        array, requires_grad = result.array, result.node is not None
+        base = None
+        if result.base is not None:
+            base = self.tensor(result.base.root)
+            requires_grad = requires_grad or base.requires_grad
+        line = schema.Tensor(
+            0, array.shape, type_name(array.dtype), requires_grad, not requires_grad or result.node is None, "result", None, op, number,
+            node if result.node is not None else None, base, self.storage(array), array.nbytes, self.version(result),
+        )  # fmt: skip
+        self.add_tensor(result, line)
+        return line
 
     def tensor_written(self, tensor: Any) -> None:
         """A tensor was written in place: by the operation before this, or directly."""
@@ -358,36 +402,41 @@ class BacklightRecorder(Recorder):
             error.add_note(f"\n{finding}")
 
     def before(self, node: Any, g: Any) -> None:
-        running = self.thread.running[-1] if self.thread.running else None
+        stack = self.thread.running
+        running = stack[-1] if stack else None
         if running is None:
             return
-        line = self.known_node(node)
-        if line is None:  # made after the pass began, or recorded by another thread's recording
-            line = self.node(node)
-        grads = g if type(g) is list else [g]
-        received, policy = running.received, self.policy
-        arrived = []
-        for i, x in enumerate(grads):
-            if x is None:
-                arrived.append(None)
-                continue
-            known = received.pop((line.number, i), None) if node.hooks is None else None
-            arrived.append(known if known is not None else measure(_array(x), policy))
+        line = self.known_node(node) or self.node(node)
+        grads = g if type(g) is list else (g,)
+        if self.policy == "shapes":
+            arrived = [None if x is None else _shape_of(x) for x in grads]
+        else:
+            arrived = self._measure_arrived(running, node, line, grads)
         step = self.begin_step(line, arrived)
-        for hook in running.pending_hooks:
-            hook.step, hook.node = step, hook.node or line
-        running.pending_hooks.clear()
+        if running.pending_hooks:
+            for hook in running.pending_hooks:
+                hook.step, hook.node = step, hook.node or line
+            running.pending_hooks.clear()
         if type(node) is AccumulateGrad:
             running.write = step, node, "created" if node.grad is None else "added to"
-            if policy != "shapes" and node.grad is not None:
-                running.before_write = measure(node.grad.array, policy)
-        elif policy != "shapes":
-            running.saved = getattr(node, "saved", None)
         running.started = perf_counter()
+
+    def _measure_arrived(self, running: Running, node: Any, line: schema.Node, grads: Any) -> list:
+        """What arrived at a node. What was measured when it was passed on is not measured again, unless hooks may have changed it."""
+        arrived = []
+        for i, x in enumerate(grads):
+            known = running.received.pop((line.number, i), None) if node.hooks is None else None
+            arrived.append(None if x is None else known if known is not None else measure(_array(x), self.policy))
+        if type(node) is not AccumulateGrad:
+            running.saved = getattr(node, "saved", None)
+        elif node.grad is not None:
+            running.before_write = self.statistics(node.grad)
+        return arrived
 
     def after(self, node: Any, g: Any, grads: Any) -> None:
         now = perf_counter()
-        running = self.thread.running[-1] if self.thread.running else None
+        stack = self.thread.running
+        running = stack[-1] if stack else None
         if running is None or running.step is None:
             return
         step = running.step
@@ -396,40 +445,50 @@ class BacklightRecorder(Recorder):
             self._write_gradient(running)
             running.step = None
             return
-        line, policy, incoming = step.node, self.policy, g
-        kept = getattr(node, "differentiable", None)
-        position, passed = 0, []
-        for i, (edge, g) in enumerate(zip(node.edges, grads)):
-            if kept is not None and i < len(kept) and not kept[i]:
-                continue
-            to = line.edges[position] if position < len(line.edges) else None
-            position += 1
-            if edge is None or g is None or to is None:
-                step.passed.append(None)
-                passed.append(None)
-                continue
-            passed.append(_array(g))
-            value = measure(passed[-1], policy)
-            step.passed.append(value)
-            if running.incoming.get(to.node.number) == 1:
-                running.received[to.node.number, to.output] = value
-        if getattr(node, "saved", True) is None:
-            step.freed = sum(saved.bytes for saved in line.saved)
+        line, kept = step.node, node.differentiable
+        if kept is not None:
+            grads = [x for i, x in enumerate(grads) if i >= len(kept) or kept[i]]
+        passed = [None if edge is None else x for edge, x in zip(line.edges, grads)]
+        if self.policy == "shapes":
+            step.passed = [None if x is None else _shape_of(x) for x in passed]
+        else:
+            self._measure_passed(running, step, node, g, passed)
+        if line.saved and getattr(node, "saved", True) is None:
+            step.freed = sum([saved.bytes for saved in line.saved])
             line.freed_by = step
-        if policy != "shapes":
-            arrived = [None if x is None else _array(x) for x in (incoming if type(incoming) is list else [incoming])]
-            self.look_closer(step, lambda: _saved_arrays(node, running.saved), arrived, passed)
-            running.saved = None
         running.step = None
+
+    def _measure_passed(self, running: Running, step: schema.Step, node: Any, g: Any, passed: list) -> None:
+        """What a node passed on, and what there is to find out while its saved tensors can still be read."""
+        arrived = step.arrived[0] if self.policy == "norms" and step.name in _REARRANGING else None
+        arrays = [None if x is None else _array(x) for x in passed]
+        for edge, array in zip(step.node.edges, arrays):
+            if edge is None or array is None:
+                step.passed.append(None)
+                continue
+            if arrived is not None and not arrived.nonfinite:  # the same elements in another shape
+                value = schema.Statistics(array.shape, arrived.dtype, arrived.norm, arrived.min, arrived.max, arrived.zeros, 0)
+            else:
+                value = measure(array, self.policy)
+            step.passed.append(value)
+            if running.incoming.get(edge.node.number) == 1:
+                running.received[edge.node.number, edge.output] = value
+        if self.is_remarkable(step):
+            saved = running.saved
+            incoming = [None if x is None else _array(x) for x in (g if type(g) is list else [g])]
+            self.look_closer(step, lambda: _saved_arrays(node, saved), incoming, arrays)
+        running.saved = None
 
     def _write_gradient(self, running: Running) -> None:
         """The write into `.grad`, once per step, in its place among the hooks."""
         if running.write is None:
             return
         step, node, how = running.write
-        value = None if self.policy == "shapes" or node.grad is None else measure(node.grad.array, self.policy)
-        before = running.before_write
-        running.write = running.before_write = None
+        before, running.write, running.before_write = running.before_write, None, None
+        value = None
+        if self.policy != "shapes" and node.grad is not None:
+            value = step.arrived[0] if how == "created" else measure(node.grad.array, self.policy)
+            self._measured[id(node.grad)] = weakref.ref(node.grad), self.version(node.grad), value
         self.add(self.record.gradient_writes, schema.GradientWrite, step.node.leaf, how, None, step, value, before)
 
     # The slot: hooks
@@ -474,6 +533,15 @@ class BacklightRecorder(Recorder):
         )  # fmt: skip
         if running.step is None:
             running.pending_hooks.append(hook)
+
+
+_names_of: dict[Any, tuple[list[str], list[str]]] = {}  # of an operation's saved tensors and parameters
+_PLAIN = frozenset((int, float, str, bool, type(None)))
+
+
+def _shape_of(x: Any) -> schema.Statistics:
+    array = x if type(x) is np.ndarray else _array(x)
+    return shape_only(array.shape, array.dtype)
 
 
 def _array(x: Any) -> np.ndarray:

@@ -62,6 +62,8 @@ def _tensor(line: Tensor, recorder: Recorder, tensor: Any) -> list[Finding]:
     elif passes:
         found += _gradient(flow, line, passes[-1], recorder.record)
     found += _writes(flow, line)
+    if tensor is not None and line.leaf and (cycle := memory.gradient_cycle(tensor, line.label)) is not None:
+        found.append(cycle)
     if tensor is not None and tensor.grad_fn is not None:
         found.append(memory.held_graph(tensor, recorder, line.label))
     return found

@@ -213,13 +213,11 @@ def findings(flow: Flow) -> Iterator[Finding]:
 
 
 def _batch_size(flow: Flow, one: Pass) -> int | None:
-    """The first dimension of the data that a pass's forward read: the constants without a gradient."""
+    """The first dimension of the data that a pass's forward used: of the first tensor without gradient that met one with."""
     ops, _ = flow.before(one.roots, one)
     for op in ops:
-        for tensor in op.inputs:
-            if not tensor.requires_grad and tensor.op is None and tensor.role == "constant" and tensor.shape:
-                return tensor.shape[0]
-        for tensor in op.outputs:
-            if not op.inputs and tensor.shape:
-                return tensor.shape[0]
+        if any(x.requires_grad for x in op.inputs):
+            for tensor in op.inputs:
+                if not tensor.requires_grad and tensor.shape:
+                    return tensor.shape[0]
     return None

@@ -63,8 +63,8 @@ def holders(target: Any, ignored: tuple = ()) -> list[str]:
         chain.append(text)
         if following is None:
             break
-        if id(following) in skip:
-            chain.append("which is a reference cycle")
+        if getattr(target, "grad_fn", None) is following or any(x is target for x in gc.get_referrers(following)):
+            chain.append("a reference cycle")
             break
         skip.add(id(following))
         current = following
@@ -140,9 +140,49 @@ def _variable(target: Any) -> str | None:
     return None
 
 
-def held_graph(tensor: Any, recorder: Recorder | None = None, name: str | None = None) -> Finding:
-    """How large the graph behind a tensor is, by which lines, whether its buffers were freed, and who holds it."""
-    node = tensor.grad_fn
+def alive(recorder: Recorder) -> list[Finding]:
+    """The graphs of the recorded program that still exist, each with what holds it: one finding per graph's newest node or tensor."""
+    tensors = {}
+    for tensor, line in recorder.alive():
+        if line.role == "result" and tensor.grad_fn is not None:
+            tensors[tensor.grad_fn] = tensor, line
+    nodes = [x for x in gc.get_objects() if recorder.is_node(x) and recorder.known_node(x) is not None]
+    roots = [node for node in {**dict.fromkeys(nodes), **dict.fromkeys(tensors)} if not hasattr(node, "variable")]
+    inner = {behind for node in roots for behind in graph_of(node)[1:]}
+    found = []
+    del nodes
+    for node in roots:
+        if node in inner:
+            continue
+        tensor, line = tensors.get(node, (None, None))
+        found.append(held_graph(tensor if tensor is not None else node, recorder, line.label if line is not None else node.name()))
+    return found
+
+
+def gradient_cycle(tensor: Any, name: str) -> Finding | None:
+    """A leaf that its own gradient keeps alive: `.grad` has a graph that leads back to the leaf."""
+    grad = tensor.grad
+    if grad is None or grad.grad_fn is None:
+        return None
+    for node in graph_of(grad.grad_fn):
+        if any(parent is not None and getattr(parent, "variable", None) is tensor for parent, _ in node.next_functions):
+            return Finding(
+                "gradient-cycle",
+                "warning",
+                f"{name}.grad keeps {name} alive: its graph leads back to {name}",
+                f"backward(create_graph=True) left a graph behind {name}.grad, and that graph refers to {name}, which owns .grad: a cycle that "
+                "reference counting can't free.",
+                f"set {name}.grad = None after use, or call autograd.grad(..., create_graph=True), which returns gradients instead",
+                {},
+                {"holders": [f"{name}.grad", "its grad_fn", name]},
+                [name],
+            )
+    return None
+
+
+def held_graph(target: Any, recorder: Recorder | None = None, name: str | None = None) -> Finding:
+    """How large the graph behind a tensor (or node) is, by which lines, whether its buffers were freed, and who holds it."""
+    node = target.grad_fn if hasattr(target, "grad_fn") else target
     nodes = graph_of(node) if node is not None else []
     storages: dict[int, int] = {}
     by_line: Counter[str] = Counter()
@@ -150,7 +190,7 @@ def held_graph(tensor: Any, recorder: Recorder | None = None, name: str | None =
     freed = 0
     for one in nodes:
         saved = saved_bytes(one)
-        line = recorder.known_node(one) if recorder is not None else None  # pyright: ignore[reportAttributeAccessIssue]
+        line = recorder.known_node(one) if recorder is not None else None
         fresh = {pointer: size for pointer, size in saved.items() if pointer not in storages}
         storages.update(fresh)
         if line is not None:
@@ -159,9 +199,9 @@ def held_graph(tensor: Any, recorder: Recorder | None = None, name: str | None =
                 by_line[str(line.site)] += sum(fresh.values())
                 sites.setdefault(str(line.site), line.site)
     total = sum(storages.values())
-    chain = holders(tensor)
+    chain = holders(target)
     buffers_freed = bool(nodes) and not total and freed > 0
-    label = name or (recorder.tensor(tensor).label if recorder is not None else "the tensor")
+    label = name or (recorder.tensor(target).label if recorder is not None and target is not node else "the tensor")
     lines = by_line.most_common(5)
     text = (
         f"{label} holds {len(nodes)} nodes with {size_of(total)} of saved tensors. Held by: {' <- '.join(chain) or 'nothing that could be found'}."
@@ -175,6 +215,7 @@ def held_graph(tensor: Any, recorder: Recorder | None = None, name: str | None =
         text,
         f"use {label}.detach() or .item() where only the value is needed",
         {f"saved {i + 1}": sites[key] for i, (key, _) in enumerate(lines)},
-        {"nodes": len(nodes), "bytes": total, "by_line": dict(by_line), "holders": chain, "buffers_freed": buffers_freed},
+        {"nodes": len(nodes), "bytes": total, "by_line": dict(by_line), "holders": chain, "buffers_freed": buffers_freed,
+         "cycle": bool(chain) and chain[-1].endswith("cycle"), "root": node.name() if node is not None else ""},
         [label],
     )

@@ -62,7 +62,7 @@ def _origin(flow: Flow, one: Pass, step: Step) -> Finding:
     arithmetic = ""
     if "derivative" in found:
         arithmetic = (
-            f" At element {list(element)} the gradient that arrived is {found['upstream']:.6g} and the derivative {found['derivative']:.6g}"
+            f" At {f'element {list(element)}' if element else 'its only element'} the gradient that arrived is {found['upstream']:.6g} and the derivative {found['derivative']:.6g}"
             f" ({found['rule']}{', saved ' + values if values else ''}), so it passed on {found['value']:.6g}."
         )
     text = f"{step.name}, made at {place(step.site)}, received finite gradients and passed on {found['count']} of {found['size']} elements "
@@ -71,7 +71,7 @@ def _origin(flow: Flow, one: Pass, step: Step) -> Finding:
         text += f" The gradient that arrived is 0 because {SELECTING[upstream[0]]} ({place(upstream[1])})."
     hint = ""
     if operation in ("sqrt", "pow") and _is_norm(step):
-        hint = " This is a norm written by hand; x.norm() has a subgradient of 0 at 0."
+        hint = "; or, since this is a norm written by hand, use x.norm(), whose subgradient at 0 is 0"
     made = step.node.made_by
     if made is not None:
         text += f" The node is part of the graph of the gradient itself: {made.name} at {place(made.site)} created it when it ran with create_graph=True."
@@ -81,10 +81,10 @@ def _origin(flow: Flow, one: Pass, step: Step) -> Finding:
         "nonfinite",
         "error",
         f"first non-finite gradient: {cause} in {step.name} at {place(step.site)}",
-        text + hint,
+        text,
         FIXES[cause].format(operation=operation) + hint,
         sites(
-            origin=step.site, upstream_zero=upstream[1] if upstream else None, created_by=made.site if made is not None else None,
+            origin=step.site or (made.site if made is not None else None), upstream_zero=upstream[1] if upstream else None, created_by=made.site if made is not None else None,
             backward=one.site,
         ) | by_role,
         {
