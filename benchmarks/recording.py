@@ -12,7 +12,7 @@ import sys
 import time
 import warnings
 
-STEPS = 3  # recorded in one recording: beginning and ending one is not what a step costs
+STEPS = 10  # recorded in one recording: beginning and ending one is not what a step costs
 
 
 def cost(package: str, rounds: int = 15) -> dict[str, list[float]]:

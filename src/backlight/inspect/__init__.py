@@ -89,9 +89,9 @@ def attach(model: Any, optimizer: Any = None, policy: str = "norms") -> Recorder
     >>> [entry.name for entry in recorder.record.passes[0].gradients]
     ['weight', 'bias']
     """
-    engine = "torch" if type(next(iter(model.parameters()), model)).__module__.partition(".")[0] == "torch" else "backlight"
     if not hasattr(model, "named_parameters"):
         raise TypeError(f"attach() takes a module, not {type(model).__name__}")
+    engine = "torch" if type(next(iter(model.parameters()), model)).__module__.partition(".")[0] == "torch" else "backlight"
     result = start(policy, engine)
     result.watch_module(model)
     if optimizer is not None:

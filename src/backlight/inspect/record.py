@@ -6,8 +6,10 @@ import json
 import os
 import tempfile
 from functools import cached_property
+from itertools import count
+from operator import attrgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from . import schema
 from .schema import TABLES, Event, Line
@@ -20,6 +22,17 @@ if TYPE_CHECKING:
     from .replay import Replay
 
 POLICIES = ("shapes", "norms", "full")
+T = TypeVar("T")
+
+
+class Table(list[T]):
+    """The lines of one kind, each at the place that is its number. `numbers` hands the numbers out, to any thread, without a lock."""
+
+    __slots__ = ("numbers",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.numbers = count()
 
 
 class Record:
@@ -45,21 +58,21 @@ class Record:
         """What the engine doesn't expose, in words: such fields are None or empty, never guessed."""
         self.dropped = 0
         """How many events a bounded recording (`inspect.watch`) let go of."""
-        self.sites: list[schema.Site] = []
-        self.tensors: list[schema.Tensor] = []
-        self.nodes: list[schema.Node] = []
-        self.modules: list[schema.Module] = []
-        self.ops: list[schema.Op] = []
-        self.writes: list[schema.Write] = []
-        self.modes: list[schema.Mode] = []
-        self.passes: list[schema.Pass] = []
-        self.steps: list[schema.Step] = []
-        self.hooks: list[schema.Hook] = []
-        self.registrations: list[schema.Registration] = []
-        self.gradient_writes: list[schema.GradientWrite] = []
-        self.optimizers: list[schema.Optimizer] = []
-        self.errors: list[schema.Error] = []
-        self.events: list[Event] = []
+        self.sites: Table[schema.Site] = Table()
+        self.tensors: Table[schema.Tensor] = Table()
+        self.nodes: Table[schema.Node] = Table()
+        self.modules: Table[schema.Module] = Table()
+        self.ops: Table[schema.Op] = Table()
+        self.writes: Table[schema.Write] = Table()
+        self.modes: Table[schema.Mode] = Table()
+        self.passes: Table[schema.Pass] = Table()
+        self.steps: Table[schema.Step] = Table()
+        self.hooks: Table[schema.Hook] = Table()
+        self.registrations: Table[schema.Registration] = Table()
+        self.gradient_writes: Table[schema.GradientWrite] = Table()
+        self.optimizers: Table[schema.Optimizer] = Table()
+        self.errors: Table[schema.Error] = Table()
+        self.events: Table[Event] = Table()
 
     def __repr__(self) -> str:
         counts = ", ".join(f"{len(table)} {name}" for name in TABLES if (table := getattr(self, name)))
@@ -211,6 +224,12 @@ class Record:
         self.events.extend(schema.chronological(lines))
         for step in self.steps:
             step.in_pass.steps.append(step)
+
+    def put_in_order(self) -> None:
+        """Puts every line at the place that is its number: several threads may have added theirs in another order."""
+        for name in TABLES:
+            getattr(self, name).sort(key=attrgetter("number"))
+        self.events.sort(key=attrgetter("at"))
 
     # Looking things up
 

@@ -53,17 +53,15 @@ class Running:
         self.pending_ops: list[schema.Op] = []  # the operations of those hooks
         self.nodes: dict[int, Any] = {}  # by their numbers
         self.handles: list[Any] = []  # of hooks that end with the pass
-        self.known: dict[
-            tuple[int, int], tuple[schema.Statistics, int, int]
-        ] = {}  # what was passed to (node, output): memory, version
+        self.known: dict[tuple[int, int], tuple[schema.Statistics, Any]] = {}  # what was passed to (node, output), and where it lies
         self.arguments = 0  # id of the tuple that the next prehook gets
 
 
 class Thread(threading.local):
     """What happens in one thread."""
 
-    def __init__(self) -> None:
-        self.number: int | None = None
+    def __init__(self, numbers: Iterator[int]) -> None:
+        self.number = next(numbers)
         self.modules: list[schema.Module] = []
         self.running: list[Running | None] = []
         self.quiet = 0  # inside an optimizer's call, whose operations aren't recorded one by one
@@ -93,20 +91,21 @@ class Recorder:
         self.begun = 0
         self.on_pass = on_pass
         self.active = False
-        self.lock = threading.RLock()
-        self.thread = Thread()
+        self.thread = Thread(itertools.count())
         self.began = perf_counter()
-        self._thread_numbers = itertools.count()
         # By the ids of code objects, which `_codes` keeps alive: computing the hash of one takes longer than the rest of `site`.
         self._user_code: dict[int, bool] = {}
         self._sites: dict[tuple[int, int], schema.Site] = {}
         self._codes: list[CodeType] = []
         self._tensors: dict[int, tuple[weakref.ref, schema.Tensor]] = {}
-        self._gradients: dict[int, tuple[weakref.ref, schema.Tensor]] = {}  # by id: tensors that are a `.grad`, and whose
-        self._references: list[weakref.ref] = []  # to the tensors of record.tensors
+        self._leaves: list[tuple[weakref.ref, schema.Tensor]] = []  # of the last pass
+        self._gradients: dict[int, tuple[weakref.ref, schema.Tensor]] | None = {}  # by id: their `.grad`, and whose it is
+        self._last_gradients: tuple[list, list[schema.ParameterGradient]] = [], []
+        self._references: dict[int, weakref.ref] = {}  # to the tensors of record.tensors
         self._module_calls: dict[int, int] = {}
         self._module_names: dict[int, tuple[weakref.ref, str]] = {}
         self._roots: dict[int, weakref.ref] = {}
+        self._most_roots = 0  # outermost modules with parameters at a time
         self._root_names: dict[int, str] = {}  # the variables that outermost modules were found in
         self._optimizers: dict[int, tuple[weakref.ref, int]] = {}
         self._unnamed = False  # whether there may be leaves without a name
@@ -166,14 +165,10 @@ class Recorder:
 
     def add(self, table: list, kind: Any, *values: Any) -> Any:
         """A new event of this kind, now."""
-        thread = self.thread
-        if thread.number is None:
-            thread.number = next(self._thread_numbers)
         events = self.record.events
-        with self.lock:
-            line = kind(len(table), len(events), perf_counter() - self.began, thread.number, *values)
-            table.append(line)
-            events.append(line)
+        line = kind(next(table.numbers), next(events.numbers), perf_counter() - self.began, self.thread.number, *values)
+        table.append(line)
+        events.append(line)
         return line
 
     def site(self, depth: int = 1) -> tuple[schema.Site | None, str | None]:
@@ -217,9 +212,9 @@ class Recorder:
         position = next(itertools.islice(code.co_positions(), index, None), (None,) * 4)
         line, end_line, column, end_column = position
         sites = self.record.sites
-        with self.lock:
-            site = schema.Site(len(sites), code.co_filename, line or frame.f_lineno, code.co_name, column, end_line, end_column)
-            sites.append(site)
+        number = next(sites.numbers)
+        site = schema.Site(number, code.co_filename, line or frame.f_lineno, code.co_name, column, end_line, end_column)
+        sites.append(site)
         return site
 
     def definition(self, function: Any) -> schema.Site | None:
@@ -231,9 +226,9 @@ class Recorder:
         """Where the function with this code was defined."""
         key = id(code), -1
         if key not in self._sites:
-            with self.lock:
-                site = schema.Site(len(self.record.sites), code.co_filename, code.co_firstlineno, code.co_name)
-                self.record.sites.append(site)
+            sites = self.record.sites
+            site = schema.Site(next(sites.numbers), code.co_filename, code.co_firstlineno, code.co_name)
+            sites.append(site)
             self._sites[key] = site
             self._codes.append(code)
         return self._sites[key]
@@ -253,11 +248,10 @@ class Recorder:
 
     def add_tensor(self, tensor: Any, line: schema.Tensor) -> None:
         """Numbers a tensor's line and remembers which tensor it is of."""
-        reference = weakref.ref(tensor)
-        with self.lock:
-            line.number = len(self._references)
-            self._references.append(reference)
-            self.record.tensors.append(line)
+        tensors = self.record.tensors
+        line.number = next(tensors.numbers)
+        tensors.append(line)
+        self._references[line.number] = reference = weakref.ref(tensor)
         self._tensors[id(tensor)] = reference, line
 
     def known_tensor(self, tensor: Any) -> schema.Tensor | None:
@@ -306,29 +300,29 @@ class Recorder:
             return "integer"
         return "not differentiable"
 
-    def written(
-        self, tensor: schema.Tensor, op: schema.Op | None, before: int, after: int, optimizer: Any = None
-    ) -> schema.Write:
-        """An in-place write."""
-        site = op.site if op is not None else optimizer.site if optimizer is not None else None
-        write = self.add(self.record.writes, schema.Write, tensor, op, optimizer, site, before, after)
-        live = self.live(tensor) if op is not None else None
-        found = self._gradients.get(id(live))
-        if live is not None and found is not None and found[0]() is live:  # a leaf's `.grad` was written: clipped, zeroed
-            owner, value = found[1], self.statistics(live)
+    def written(self, tensor: schema.Tensor, op: schema.Op, before: int, after: int) -> schema.Write:
+        """An in-place write by an operation."""
+        write = self.add(self.record.writes, schema.Write, tensor, op, op.site, before, after)
+        live = self.live(tensor)
+        owner = None if live is None else self._owner_of_gradient(live)
+        if owner is not None:  # a leaf's `.grad` was written: clipped, zeroed
             tensor.role, tensor.name = "gradient", f"{owner.label}.grad"
+            how = "zeroed" if op.function == "zero_" else "written"
             self.add(
-                self.record.gradient_writes,
-                schema.GradientWrite,
-                owner,
-                "zeroed" if op.function == "zero_" else "written",
-                site,
-                None,
-                value,
-                None,
-                op,
+                self.record.gradient_writes, schema.GradientWrite, owner, how, op.site, None, self.statistics(live), None, op
             )
         return write
+
+    def _owner_of_gradient(self, tensor: Any) -> schema.Tensor | None:
+        """The leaf whose `.grad` a tensor is. The leaves of the last pass are looked through when the first write after it comes."""
+        if self._gradients is None:
+            self._gradients = {}
+            for leaf, known in self._leaves:
+                grad = None if (live := leaf()) is None else self.gradient(live)
+                if grad is not None:
+                    self._gradients[id(grad)] = weakref.ref(grad), known
+        found = self._gradients.get(id(tensor))
+        return found[1] if found is not None and found[0]() is tensor else None
 
     # Modules
 
@@ -406,7 +400,6 @@ class Recorder:
         for update, parameter in zip(line.updates, parameters):
             update.after = self.version(parameter)
             if update.after is not None and update.before is not None and update.after != update.before:
-                self.written(update.tensor, None, update.before, update.after, line)
                 if update.gradient is not None and update.gradient.nonfinite:
                     update.value = self.statistics(parameter)
 
@@ -483,13 +476,16 @@ class Recorder:
         for tensor, known in self.alive() if any(key not in tensors for key in reached) else ():
             if id(known) in reached:
                 tensors.setdefault(id(known), (tensor, known))
+        self._leaves, self._gradients = [(self._references[known.number], known) for _, known in tensors.values()], None
+        grads = [self.gradient(tensor) for tensor, _ in tensors.values()]
+        state = [(known.number, tensor.requires_grad, g is None) for (tensor, known), g in zip(tensors.values(), grads)]
+        if self.policy == "shapes" and state == self._last_gradients[0]:
+            return self._last_gradients[1]  # the same as after the pass before, so the same objects
         result = []
-        for tensor, known in tensors.values():
-            grad, value = self.gradient(tensor), None
-            if grad is not None:
-                value = self.statistics(grad)
-                self._gradients[id(grad)] = weakref.ref(grad), known
+        for (tensor, known), grad in zip(tensors.values(), grads):
+            value = None if grad is None else self.statistics(grad)
             result.append(schema.ParameterGradient(known.name or "(unnamed)", known, bool(tensor.requires_grad), value))
+        self._last_gradients = state, result
         return result
 
     @staticmethod
@@ -540,9 +536,10 @@ class Recorder:
             modules = []
         variables = _variables(frame, self) if frame is not None else {}
         for module in modules:
+            self._most_roots = max(self._most_roots, len(modules))
             if id(module) in variables:
-                self._root_names[id(module)] = variables[id(module)]
-            prefix = f"{self._root_names.get(id(module), type(module).__name__)}." if len(modules) > 1 else ""
+                self._root_names.setdefault(id(module), variables[id(module)])
+            prefix = f"{self._root_names.get(id(module), type(module).__name__)}." if self._most_roots > 1 else ""
             for role, named in (("parameter", module.named_parameters()), ("buffer", module.named_buffers())):
                 for name, tensor in named:
                     line = self.known_tensor(tensor)

@@ -272,11 +272,10 @@ class Op(Event):
 
 @dataclass(slots=True, eq=False, repr=False)
 class Write(Event):
-    """An in-place write: `tensor` went from version `before` to `after` by an operation or by an optimizer."""
+    """An in-place write by an operation: `tensor` went from version `before` to `after`. What optimizers write is in their `updates`."""
 
     tensor: Tensor
-    op: Op | None
-    optimizer: Optimizer | None
+    op: Op
     site: Site | None
     before: int
     after: int
@@ -588,6 +587,12 @@ def _variable(node: ast.AST) -> str | None:
     parent = getattr(node, "parent", None)
     if isinstance(parent, ast.Assign) and parent.value is node and len(parent.targets) == 1:
         return _name(parent.targets[0])
+    if isinstance(parent, ast.Tuple):  # a, b = x, y
+        statement = getattr(parent, "parent", None)
+        if isinstance(statement, ast.Assign) and statement.value is parent and len(statement.targets) == 1:
+            target = statement.targets[0]
+            if isinstance(target, ast.Tuple) and len(target.elts) == len(parent.elts):
+                return _name(target.elts[parent.elts.index(node)])  # pyright: ignore[reportArgumentType]
     if isinstance(parent, (ast.AnnAssign, ast.NamedExpr)) and parent.value is node:
         return _name(parent.target)
     if isinstance(node, ast.AugAssign):

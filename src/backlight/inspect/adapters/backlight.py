@@ -67,6 +67,7 @@ class BacklightRecorder(Recorder):
             handle.remove()
         self._handles = []
         self.thread.modules.clear()
+        self.record.put_in_order()
         self.name_tensors(sys._getframe(1), final=True)
 
     # Tensors
@@ -165,9 +166,8 @@ class BacklightRecorder(Recorder):
     def _new_node(self, node: Any, op: schema.Op | None) -> schema.Node:
         sequence = node._sequence_nr() if state.renumbered else node.seq
         nodes = self.record.nodes
-        with self.lock:
-            line = schema.Node(len(nodes), type(node).__name__, sequence, op)
-            nodes.append(line)
+        line = schema.Node(next(nodes.numbers), type(node).__name__, sequence, op)
+        nodes.append(line)
         if type(node) is AccumulateGrad:
             line.leaf = self.tensor(node.variable)
             line.leaf.node = None
@@ -210,11 +210,10 @@ class BacklightRecorder(Recorder):
         if value is array:
             tensor, version = None, node.output_version[1] if node.output_version else 0
         else:
-            tensor, version = self.known_tensor(value), self.version(value)
+            tensor, version = self.known_tensor(value), 0 if value.version is None else value.version.count
+        storage = self.storage(array) if tensor is None else tensor.storage
         values = array.copy() if self.policy == "full" else None
-        line.saved.append(
-            schema.Saved(name, tensor, array.shape, type_name(array.dtype), array.nbytes, self.storage(array), version, values)
-        )
+        line.saved.append(schema.Saved(name, tensor, array.shape, type_name(array.dtype), array.nbytes, storage, version, values))
 
     # The slot: operations
 
@@ -330,9 +329,6 @@ class BacklightRecorder(Recorder):
     def _last_optimizer_call(self) -> schema.Site | None:
         last = self.record.events[-1] if self.record.events else None
         return last.site if isinstance(last, (schema.GradientWrite, schema.Optimizer)) else None
-
-    def gradient_written(self, gradient: Any) -> None:
-        """Somebody wrote into a tensor that is a leaf's `.grad`."""
 
     # The slot: passes
 

@@ -46,37 +46,43 @@ def by_module(one: Pass) -> list[tuple[str, float | None, float | None]]:
 
 def _over_depth(one: Pass) -> Iterator[Finding]:
     rows = by_module(one)
-    rows = [(name, w, r) for name, w, r in rows if w is not None and 0 < w < float("inf")]
     if len(rows) < 4:
         return
-    first, last = rows[0], rows[-1]
-    for kind, ratio in (("vanishing", last[1] / first[1]), ("exploding", first[1] / last[1])):  # pyright: ignore[reportOptionalOperand]
-        if ratio < FACTOR:
+    for index, of in ((1, "weights"), (2, "activations")):
+        norms = [row[index] for row in rows if row[index] is not None]
+        if len(norms) < 4 or not 0 < min(norms) <= max(norms) < float("inf"):  # pyright: ignore[reportArgumentType, reportOperatorIssue]
             continue
-        shrinks = kind == "vanishing"
-        per_layer = ratio ** (1 / (len(rows) - 1))
-        activations = [r for _, _, r in rows if r]
-        yield Finding(
-            f"{kind}-gradient",
-            "warning",
-            f"gradients {'vanish' if shrinks else 'explode'} over depth: the first layer's is {ratio:.1e} times "
-            f"{'smaller' if shrinks else 'larger'} than the last's",
-            f"From {last[0]} back to {first[0]} the norm of the weights' gradient goes from {last[1]:.3g} to {first[1]:.3g}, a factor of "
-            f"{per_layer:.3g} per layer; that of the activations' gradient from {activations[-1]:.3g} to {activations[0]:.3g}."
-            if activations
-            else f"From {last[0]} back to {first[0]} the norm goes from {last[1]:.3g} to {first[1]:.3g}.",
-            "use normalisation or residual connections, another activation, or an initialisation that keeps the scale"
-            if shrinks
-            else "clip the gradient norm, lower the learning rate, or use an initialisation that keeps the scale",
-            sites(backward=one.site),
-            {
-                "ratio": ratio,
-                "per_layer": per_layer,
-                "weights": [w for _, w, _ in rows],
-                "activations": [r for _, _, r in rows],
-            },
-            [name for name, _, _ in rows],
-        )
+        first, last = norms[0], norms[-1]
+        for kind, ratio in (("vanishing", last / first), ("exploding", first / last)):  # pyright: ignore[reportOptionalOperand]
+            if ratio >= FACTOR:
+                yield _depth_finding(one, rows, kind, of, ratio)
+                return
+
+
+def _depth_finding(one: Pass, rows: list, kind: str, of: str, ratio: float) -> Finding:
+    shrinks = kind == "vanishing"
+    weights, activations = ([row[i] for row in rows] for i in (1, 2))
+    per_layer = ratio ** (1 / (len(rows) - 1))
+    first, last = rows[0][0], rows[-1][0]
+
+    def course(norms: list) -> str:
+        known = [n for n in norms if n is not None]
+        return f"from {known[-1]:.3g} to {known[0]:.3g}" if known else "unknown"
+
+    return Finding(
+        f"{kind}-gradient",
+        "warning",
+        f"gradients {'vanish' if shrinks else 'explode'} over depth: that of the first layer's {of} is {ratio:.1e} times "
+        f"{'smaller' if shrinks else 'larger'} than the last's",
+        f"From {last} back to {first} the norm of the weights' gradient goes {course(weights)}, that of the activations' gradient "
+        f"{course(activations)}: a factor of {per_layer:.3g} per layer for the {of}.",
+        "use normalisation or residual connections, another activation, or an initialisation that keeps the scale"
+        if shrinks
+        else "clip the gradient norm, lower the learning rate, or use an initialisation that keeps the scale",
+        sites(backward=one.site),
+        {"of": of, "ratio": ratio, "per_layer": per_layer, "weights": weights, "activations": activations},
+        [row[0] for row in rows],
+    )
 
 
 def _growing(flow: Flow) -> Iterator[Finding]:

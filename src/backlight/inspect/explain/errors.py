@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from .finding import Finding, labels, listed, place, sites
@@ -9,8 +10,20 @@ from .finding import Finding, labels, listed, place, sites
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ..schema import Error, Node, Saved, Tensor, Write
+    from ..schema import Error, Node, Op, Optimizer, Saved, Site, Tensor
     from .flow import Flow
+
+
+@dataclass(slots=True)
+class Change:
+    """A write to a tensor, by an operation or by an optimizer."""
+
+    tensor: Tensor
+    site: Site | None
+    before: int
+    after: int
+    op: Op | None = None
+    optimizer: Optimizer | None = None
 
 
 def findings(flow: Flow) -> Iterator[Finding]:
@@ -79,18 +92,27 @@ def modified(flow: Flow, error: Error) -> Finding | None:
     )  # fmt: skip
 
 
-def _culprit(flow: Flow, node: Node, error: Error) -> tuple[Saved, list[Write]] | None:
+def _culprit(flow: Flow, node: Node, error: Error) -> tuple[Saved, list[Change]] | None:
     """The saved tensor of the node that was written since, and those writes."""
     since = node.op.at if node.op is not None else -1
+    record = flow.record
+    changes = [(w.at, Change(w.tensor, w.site, w.before, w.after, w.op)) for w in record.writes if w.op is not node.op]
+    changes += [
+        (line.at, Change(u.tensor, line.site, u.before, u.after, None, line))
+        for line in record.optimizers
+        for u in line.updates
+        if u.before is not None and u.after is not None and u.before != u.after
+    ]
+    changes = sorted(((at, c) for at, c in changes if since <= at < error.at), key=lambda x: x[0])
     for saved in node.saved:
-        writes = []
-        for write in flow.record.writes:
-            same = write.tensor.storage == saved.storage if saved.storage is not None else write.tensor is saved.tensor
-            own = write.op is not None and write.op is node.op
-            if same and since <= write.at < error.at and not own and (saved.version is None or write.after > saved.version):
-                writes.append(write)
-        if writes:
-            return saved, writes
+        found = [
+            c
+            for _, c in changes
+            if (c.tensor.storage == saved.storage if saved.storage is not None else c.tensor is saved.tensor)
+            and (saved.version is None or c.after > saved.version)
+        ]
+        if found:
+            return saved, found
     return None
 
 

@@ -60,6 +60,7 @@ def holders(target: Any, ignored: tuple = ()) -> list[str]:
         if found is None:
             break
         text, following = found
+        del found  # a tuple that refers to the next target, which gc.get_referrers would find
         chain.append(text)
         if following is None:
             break
@@ -146,7 +147,18 @@ def alive(recorder: Recorder) -> list[Finding]:
     for tensor, line in recorder.alive():
         if line.role == "result" and tensor.grad_fn is not None:
             tensors[tensor.grad_fn] = tensor, line
-    nodes = [x for x in gc.get_objects() if recorder.is_node(x) and recorder.known_node(x) is not None]
+    objects = gc.get_objects()
+    nodes = [x for x in objects if recorder.is_node(x)]
+    for cell in objects:  # the cycle collector doesn't list PyTorch's nodes, but the closures that hold them
+        if type(cell) is types.CellType:
+            try:
+                content = cell.cell_contents
+            except ValueError:  # empty
+                continue
+            if recorder.is_node(content):
+                nodes.append(content)
+    del objects
+    nodes = [x for x in nodes if recorder.known_node(x) is not None]
     roots = [node for node in {**dict.fromkeys(nodes), **dict.fromkeys(tensors)} if not hasattr(node, "variable")]
     inner = {behind for node in roots for behind in graph_of(node)[1:]}
     found = []
@@ -155,7 +167,8 @@ def alive(recorder: Recorder) -> list[Finding]:
         if node in inner:
             continue
         tensor, line = tensors.get(node, (None, None))
-        found.append(held_graph(tensor if tensor is not None else node, recorder, line.label if line is not None else node.name()))
+        label = line.label if line is not None else node.name()
+        found.append(held_graph(tensor if tensor is not None else node, recorder, label, tuple(tensors.values())))
     return found
 
 
@@ -180,8 +193,9 @@ def gradient_cycle(tensor: Any, name: str) -> Finding | None:
     return None
 
 
-def held_graph(target: Any, recorder: Recorder | None = None, name: str | None = None) -> Finding:
-    """How large the graph behind a tensor (or node) is, by which lines, whether its buffers were freed, and who holds it."""
+def held_graph(target: Any, recorder: Recorder | None = None, name: str | None = None, ignored: tuple = ()) -> Finding:
+    """How large the graph behind a tensor (or node) is, by which lines, whether its buffers were freed, and who holds it: none of
+    `ignored`, which are the caller's own."""
     node = target.grad_fn if hasattr(target, "grad_fn") else target
     nodes = graph_of(node) if node is not None else []
     storages: dict[int, int] = {}
@@ -199,7 +213,7 @@ def held_graph(target: Any, recorder: Recorder | None = None, name: str | None =
                 by_line[str(line.site)] += sum(fresh.values())
                 sites.setdefault(str(line.site), line.site)
     total = sum(storages.values())
-    chain = holders(target)
+    chain = holders(target, ignored)
     buffers_freed = bool(nodes) and not total and freed > 0
     label = name or (recorder.tensor(target).label if recorder is not None and target is not node else "the tensor")
     lines = by_line.most_common(5)

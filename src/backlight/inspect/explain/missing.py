@@ -43,7 +43,29 @@ def findings(flow: Flow) -> Iterator[Finding]:
             if key not in reported:  # the same in every step of a training loop: once is enough
                 reported.add(key)
                 yield finding
+    yield from _other_modules(flow)
     yield from _reads(flow)
+
+
+def _other_modules(flow: Flow) -> Iterator[Finding]:
+    """Parameters of modules that no pass of the record reached, although they were used and the loss depends on them: behind a cut.
+    That may be deliberate (a generator, while the critic is trained), so it is a warning."""
+    record = flow.record
+    passes = [one for one in record.passes if one.parent is None and one.call == "backward" and one.steps and one.error is None]
+    if not passes:
+        return
+    listed_ones = {entry.tensor.number for one in passes for entry in one.gradients}
+    grouped: dict[tuple, list[tuple[Tensor, Finding]]] = {}
+    for tensor in record.tensors:
+        if tensor.role == "parameter" and tensor.requires_grad and tensor.number not in listed_ones and flow.consumers[tensor.number]:
+            found = why_none(flow, tensor, passes[-1])
+            if found.kind in ("none-cut", "none-checkpoint"):
+                grouped.setdefault(tuple(map(str, found.sites.values())), []).append((tensor, found))
+    for group in grouped.values():
+        found = group[0][1]
+        found.names, found.severity = labels(tensor for tensor, _ in group), "warning"
+        found.title = found.title.replace("{names}", listed(found.names))
+        yield found
 
 
 def of_pass(flow: Flow, one: Pass) -> Iterator[Finding]:

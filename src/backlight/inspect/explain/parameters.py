@@ -113,6 +113,11 @@ def _buffers(flow: Flow, steps: list[Optimizer]) -> Iterator[Finding]:
         tensor = write.tensor
         if tensor.role == "buffer" and tensor.name and write.at > since and tensor.name.rpartition(".")[0] in prefixes:
             changed.setdefault(tensor.name, []).append(write)
+    for op in flow.record.ops:  # PyTorch's batch_norm writes its running statistics without a new version
+        if op.function in ("batch_norm", "instance_norm") and op.module is not None and op.module.training and op.at > since:
+            for tensor in op.inputs:
+                if tensor.role == "buffer" and tensor.name and tensor.name.rpartition(".")[0] in prefixes:
+                    changed.setdefault(tensor.name, []).append(op)
     if not changed:
         return
     names = [name for name in changed if not name.endswith("num_batches_tracked")] or list(changed)
