@@ -123,7 +123,10 @@ def _engine(text: str) -> str:
 def _output(text: str) -> str:
     if os.path.splitext(text)[1] not in _WRITERS:
         raise argparse.ArgumentTypeError(f"the name must end with one of {_SUFFIXES}, not '{text}'")
-    return text
+    path = os.path.abspath(text)  # the script may change the folder
+    if not os.path.isdir(os.path.dirname(path)):
+        raise argparse.ArgumentTypeError(f"there is no folder '{os.path.dirname(text)}'")
+    return path
 
 
 # Running
@@ -254,8 +257,11 @@ def _write(record: Record, arguments: argparse.Namespace) -> None:
     from .inspect.render import terminal
 
     for path in arguments.output:
-        getattr(record, _WRITERS[os.path.splitext(path)[1]])(path=path)
-        say(f"wrote {path}")
+        try:
+            getattr(record, _WRITERS[os.path.splitext(path)[1]])(path=path)
+            say(f"wrote {path}")
+        except OSError as error:  # the others are written all the same
+            say(f"can't write {path}: {error.strerror}")
     width = arguments.width or get_terminal_size((80, 24)).columns
     try:
         terminal.write(record, sys.stdout, width, arguments.steps)

@@ -578,8 +578,8 @@ def _expressions(file: str) -> dict[tuple, ast.AST]:
             child.parent = statement  # pyright: ignore[reportAttributeAccessIssue]
         if isinstance(statement, (ast.expr, ast.stmt)):
             key = statement.lineno, statement.col_offset, statement.end_lineno, statement.end_col_offset
-            if key not in found or isinstance(statement, ast.expr):
-                found.setdefault(key, statement)
+            if key not in found or isinstance(found[key], ast.stmt):  # the expression, where it is the whole statement
+                found[key] = statement
     return found
 
 
