@@ -9,10 +9,10 @@ import platform
 import time
 from importlib.metadata import PackageNotFoundError, version
 
-from . import compare, footprint, report, workloads
+from . import compare, footprint, recording, report, workloads
 
 ROWS = {row.__name__: row for row in workloads.ROWS}
-OTHERS = ("overhead", "tape", "import", "size")
+OTHERS = ("overhead", "tape", "import", "size", "recording")
 
 
 def main() -> None:
@@ -62,6 +62,9 @@ def measure(wanted: list[str], threads: list[str], rounds: int) -> dict:
     if "import" in wanted:
         result["import"] = footprint.import_times(max(3, rounds // 2))
         print(*report.import_lines(result["import"]), sep="\n", flush=True)
+    if "recording" in wanted:
+        result["recording"] = recording.measure(max(5, rounds // 2))
+        print(*report.recording_lines(result["recording"]), sep="\n", flush=True)
     if "size" in wanted:
         result["size"] = footprint.install_sizes()
         print(*report.size_lines(result["size"]), sep="\n", flush=True)

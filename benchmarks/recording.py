@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import os
 import statistics
 import subprocess
 import sys
@@ -70,10 +71,8 @@ def measure(rounds: int = 15) -> dict[str, dict]:
     result = {}
     for package in ("backlight", "torch"):
         command = [sys.executable, "-m", "benchmarks.recording", package, str(rounds)]
-        from os import environ
-
         threads = {f"{name}_NUM_THREADS": "1" for name in ("OMP", "OPENBLAS", "MKL")}
-        out = subprocess.run(command, env={**environ, **threads}, capture_output=True, text=True, check=True).stdout
+        out = subprocess.run(command, env={**os.environ, **threads}, capture_output=True, text=True, check=True).stdout
         times = json.loads(out)
         result[package] = {"seconds": statistics.median(times["plain"]), "ratios": ratios(times)}
     return result

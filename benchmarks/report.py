@@ -69,6 +69,36 @@ def size_lines(found: dict) -> list[str]:
     ]
 
 
+def recording_lines(found: dict) -> list[str]:
+    return [
+        f"recording on {package}: {way} {ratio:.2f} of the plain step ({seconds(one['seconds'])})"
+        for package, one in found.items()
+        for way, ratio in one["ratios"].items()
+        if way != "plain"
+    ]
+
+
+def recording_table(found: dict) -> list[str]:
+    """What a recorded step takes, as a multiple of the plain one."""
+    titles = {
+        "shapes": 'policy "shapes": order and lines',
+        "norms": 'policy "norms"',
+        "anomaly": "`detect_anomaly()`, for comparison",
+    }
+    plain = " and ".join(
+        f"{seconds(found[p]['seconds'])} on {n}" for p, n in (("backlight", "Backlight"), ("torch", "PyTorch"))
+    )
+    return [
+        "",
+        f"| recorded training step of a 20-layer network (256 wide, batch 64; plain: {plain}) | on Backlight | on PyTorch |",
+        "|---|---:|---:|",
+        *(
+            f"| {title} | {found['backlight']['ratios'][way]:.2f} | {found['torch']['ratios'][way]:.2f} |"
+            for way, title in titles.items()
+        ),
+    ]
+
+
 def table(result: dict) -> str:
     """The Markdown table; what wasn't measured is left out."""
     columns = list(result["timed"])
@@ -109,6 +139,7 @@ def table(result: dict) -> str:
     return "\n".join(
         [
             *lines,
+            *(recording_table(result["recording"]) if "recording" in result else ()),
             "",
             f"{machine['cpu']}, {machine['cores']} cores; Python {machine['python']}, NumPy {machine['numpy']}, PyTorch "
             f"{machine['torch']}. Ratios are medians over {result['rounds']} rounds, with their middle half.",

@@ -96,8 +96,18 @@ def test_adding_an_op_page():
     assert (result.returncode, result.stdout, result.stderr) == (0, "", ""), result.stdout + result.stderr
 
 
-def test_transforms_page():
-    exec(compile(code("docs/transforms.md"), "docs/transforms.md", "exec"), {})
+@pytest.mark.parametrize("page", ["docs/transforms.md", "docs/causes.md"])
+def test_pages_that_run(page):
+    exec(compile(code(page), page, "exec"), {})
+
+
+def test_every_kind_of_finding_is_documented():
+    sources = (ROOT / "src" / "backlight" / "inspect" / "explain").glob("*.py")
+    kinds = {kind for path in sources for kind in re.findall(r'Finding\(\s*f?"([a-z{}-]+)",\s*"', path.read_text(encoding="utf-8"))}
+    text = (ROOT / "docs" / "causes.md").read_text(encoding="utf-8")
+    assert len(kinds) > 15
+    for kind in kinds:
+        assert f"`{kind.replace('{kind}', 'vanishing')}`" in text, kind
 
 
 @pytest.mark.parametrize(

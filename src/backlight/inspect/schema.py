@@ -354,13 +354,13 @@ class Step(Event):
 
 @dataclass(slots=True, eq=False, repr=False)
 class Hook(Event):
-    """One call of a hook. `kind`: "tensor", "retain_grad", "prehook", "post_accumulate", "posthook", "module_forward",
-    "module_backward", "saved" or "optimizer". `registered`: where; `order`: as which of its kind on its tensor or node.
+    """One call of a hook. `type`: "tensor", "retain_grad", "prehook", "post_accumulate", "posthook", "module_forward",
+    "module_backward", "saved" or "optimizer". `registered`: where; `order`: as which of its type on its tensor or node.
 
     `before` and `after`: the gradient that it saw and the one that went on; `changed` if the hook replaced it.
     """
 
-    kind: str
+    type: str
     function: str
     registered: Site | None
     order: int
@@ -376,7 +376,7 @@ class Hook(Event):
 class Registration(Event):
     """A hook was registered, and whether it ever ran can be told from `record.hooks`."""
 
-    kind: str
+    type: str
     function: str
     site: Site | None
     order: int
@@ -447,14 +447,13 @@ TABLE_OF = {kind: name for name, kind in TABLES.items()}
 
 
 def encode(line: Line) -> dict[str, Any]:
-    """A line as a dictionary of plain values; references become numbers. Fields that have their default are left out.
-    "kind" is the kind of line; the `kind` of a hook is under "hook"."""
+    """A line as a dictionary of plain values; references become numbers. Fields that have their default are left out."""
     result: dict[str, Any] = {"kind": type(line).__name__}
     for f in _fields(type(line)):
         value = getattr(line, f.name)
         if value is None or (value == [] or value == EMPTY) or f.metadata.get("table"):
             continue
-        result["hook" if f.name == "kind" else f.name] = _plain(value)
+        result[f.name] = _plain(value)
     return result
 
 
@@ -493,7 +492,6 @@ def decode(line: Line, data: dict[str, Any], tables: dict[type, list]) -> None:
     for key, value in data.items():
         if key == "kind":
             continue
-        key = "kind" if key == "hook" else key
         if key not in hints:
             raise ValueError(f"{type(line).__name__} has no field {key!r}")
         setattr(line, key, _rich(value, hints[key], tables))

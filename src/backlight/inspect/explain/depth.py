@@ -115,10 +115,10 @@ def _growing(flow: Flow) -> Iterator[Finding]:
 def _silent_hooks(flow: Flow) -> Iterator[Finding]:
     """Hooks that were registered, and never ran although a pass came after."""
     record = flow.record
-    ran = {(h.kind, h.order, h.tensor.number if h.tensor else None, h.node.number if h.node else None) for h in record.hooks}
+    ran = {(h.type, h.order, h.tensor.number if h.tensor else None, h.node.number if h.node else None) for h in record.hooks}
     for one in record.registrations:
         tensor = one.tensor.number if one.tensor is not None else None
-        if any(kind == one.kind and order == one.order and (t == tensor if tensor is not None else n == (one.node.number if one.node else None))
+        if any(kind == one.type and order == one.order and (t == tensor if tensor is not None else n == (one.node.number if one.node else None))
                for kind, order, t, n in ran):  # fmt: skip
             continue
         later = [p for p in record.passes if p.at > one.at]
@@ -136,10 +136,10 @@ def _silent_hooks(flow: Flow) -> Iterator[Finding]:
         yield Finding(
             "hook-never-ran",
             "warning",
-            f"the {one.kind.replace('_', ' ')} hook {one.function} on {name} never ran",
+            f"the {one.type.replace('_', ' ')} hook {one.function} on {name} never ran",
             f"{one.function} was registered at {place(one.site)}, and {why}.",
             fix,
             sites(registered=one.site, backward=later[0].site if later else earlier[-1].site),
-            {"hook": one.kind, "passes_after": len(later)},
+            {"hook": one.type, "passes_after": len(later)},
             [name],
         )

@@ -168,7 +168,7 @@ def alive(recorder: Recorder) -> list[Finding]:
             continue
         tensor, line = tensors.get(node, (None, None))
         label = line.label if line is not None else node.name()
-        found.append(held_graph(tensor if tensor is not None else node, recorder, label, tuple(tensors.values())))
+        found.append(held_graph(tensor if tensor is not None else node, recorder, label, (*tensors.values(), roots)))
     return found
 
 
@@ -213,7 +213,7 @@ def held_graph(target: Any, recorder: Recorder | None = None, name: str | None =
                 by_line[str(line.site)] += sum(fresh.values())
                 sites.setdefault(str(line.site), line.site)
     total = sum(storages.values())
-    chain = holders(target, ignored)
+    chain = holders(target, (*ignored, nodes))
     buffers_freed = bool(nodes) and not total and freed > 0
     label = name or (recorder.tensor(target).label if recorder is not None and target is not node else "the tensor")
     lines = by_line.most_common(5)

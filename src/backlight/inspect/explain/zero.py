@@ -130,7 +130,7 @@ def _dead(flow: Flow) -> Iterator[Finding]:
         else:
             seen[key] = units, step, dead["of"], 1
     for (module_name, _site, _node), (units, step, of, count) in seen.items():
-        if not units:
+        if not units or (count == 1 and len(units) <= of / 2):  # one batch doesn't tell a dead unit from one that was off
             continue
         where = module_name or place(step.site)
         shown = sorted(units)

@@ -64,7 +64,7 @@ def _events(record: Record, place: Callable[[Site | None], str]) -> Iterator[dic
             versions = f"{write.before} -> {write.after}"
             yield _mark(write, "in-place write", tensor=write.tensor.label, version=versions, line=place(write.site))
     for hook in record.hooks:
-        yield _mark(hook, f"hook {hook.function}", kind=hook.kind, registered=place(hook.registered), changed=hook.changed)
+        yield _mark(hook, f"hook {hook.function}", kind=hook.type, registered=place(hook.registered), changed=hook.changed)
     for error in record.errors:
         yield _mark(error, error.type, text=error.text, line=place(error.site))
 

@@ -219,7 +219,7 @@ def _steps(record: Record, steps: Sequence[Step], index: dict[Node, int], sites:
 
 def _hook(hook: Hook, sites: _Sites) -> dict[str, Any]:
     site = sites(hook.registered)
-    return {"kind": hook.kind, "function": printable(hook.function), "site": site, "changed": hook.changed}
+    return {"kind": hook.type, "function": printable(hook.function), "site": site, "changed": hook.changed}
 
 
 def _statistics(g: Statistics | None) -> dict[str, Any] | None:
