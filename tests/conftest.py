@@ -16,6 +16,11 @@ torch.set_warn_always(True)  # or what a test sees would depend on which tests r
 
 def pytest_addoption(parser):
     parser.addoption("--programs", type=int, default=300, help="how many random programs test_random_programs.py runs")
+    parser.addoption(
+        "--recorded",
+        choices=("backlight", "torch"),
+        help="run every test with the inspector recording this engine: what a test compares must not change (but for tests of memory and cost)",
+    )
     parser.addoption("--whole", action="store_true", help="run the sweeps over all their cases, not over a sample")
 
 
@@ -23,3 +28,18 @@ def pytest_addoption(parser):
 def whole(request) -> bool:
     """Whether sweeps run over all their cases."""
     return request.config.getoption("--whole")
+
+
+@pytest.fixture(autouse=True)
+def recorded(request):
+    """A recording around the test, with the option --recorded."""
+    engine = request.config.getoption("--recorded")
+    if engine is None:
+        yield
+        return
+    from backlight import inspect
+
+    with inspect.record("full", engine=engine) as record:
+        yield
+    assert record.findings is not None
+    assert record.to_jsonl()

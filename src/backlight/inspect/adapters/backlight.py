@@ -72,6 +72,12 @@ class BacklightRecorder(Recorder):
 
     # Tensors
 
+    def tensor(self, tensor: Any) -> schema.Tensor:
+        return super().tensor(physical(tensor))
+
+    def known_tensor(self, tensor: Any) -> schema.Tensor | None:
+        return super().known_tensor(physical(tensor))
+
     def is_tensor(self, value: Any) -> bool:
         return isinstance(value, Tensor)
 
@@ -271,6 +277,7 @@ class BacklightRecorder(Recorder):
         """A tensor was written in place: by the operation before this, or directly."""
         if self.thread.quiet:
             return
+        tensor = physical(tensor)
         line, after = self.tensor(tensor), self.version(tensor) or 0
         op = self.thread.last_op
         stand_in = None if op is None else next((x for x in op.inputs if self._is_stand_in(x, line)), None)
@@ -499,7 +506,7 @@ class BacklightRecorder(Recorder):
         elif owner is not None:
             node = self.node(owner)
             tensor = node.leaf
-        order = sum(r.kind == kind and r.tensor is tensor and r.node is node for r in self.record.registrations)
+        order = sum(r.type == kind and r.tensor is tensor and r.node is node for r in self.record.registrations)
         self._registered[handle] = self.add(
             self.record.registrations, schema.Registration, kind, _name_of(function), self.site(2)[0], order, node, tensor
         )
@@ -540,8 +547,15 @@ def _shape_of(x: Any) -> schema.Statistics:
     return shape_only(array.shape, array.dtype)
 
 
+def physical(tensor: Any) -> Any:
+    """Under vmap: the tensor with all samples, which is what operations compute with and nodes belong to."""
+    while type(tensor) not in PLAIN and hasattr(tensor, "write"):  # a Batched
+        tensor = tensor.value
+    return tensor
+
+
 def _array(x: Any) -> np.ndarray:
-    array = getattr(x, "array", x)
+    array = x if type(x) is np.ndarray else getattr(physical(x), "array", x)
     return array if type(array) is np.ndarray else np.asarray(array)
 
 
