@@ -103,11 +103,42 @@ def test_pages_that_run(page):
 
 def test_every_kind_of_finding_is_documented():
     sources = (ROOT / "src" / "backlight" / "inspect" / "explain").glob("*.py")
-    kinds = {kind for path in sources for kind in re.findall(r'Finding\(\s*f?"([a-z{}-]+)",\s*"', path.read_text(encoding="utf-8"))}
+    kinds = {
+        kind for path in sources for kind in re.findall(r'Finding\(\s*f?"([a-z{}-]+)",\s*"', path.read_text(encoding="utf-8"))
+    }
     text = (ROOT / "docs" / "causes.md").read_text(encoding="utf-8")
     assert len(kinds) > 15
     for kind in kinds:
         assert f"`{kind.replace('{kind}', 'vanishing')}`" in text, kind
+
+
+@pytest.mark.parametrize("engine", ["backlight", "torch"])
+def test_testing_page(engine, tmp_path):
+    """It passes on both engines; what it says about the test without `allow_none` is what that one prints."""
+    program = code("docs/testing.md")
+    if engine == "torch":
+        program = program.replace("import backlight as torch", "import torch")
+    env = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}  # installed or not, the plugin is there once
+
+    def run(program, *arguments):
+        (tmp_path / "test_page.py").write_text(program, encoding="utf-8")
+        command = f"{sys.executable} -m pytest -q -W error -p pytest_backlight -p no:cacheprovider"
+        return subprocess.run(
+            [*command.split(), *arguments], capture_output=True, text=True, cwd=tmp_path, env=env, timeout=120
+        )
+
+    for arguments in (["--backlight-update"], []):
+        result = run(program, *arguments)
+        assert result.returncode == 0, result.stdout + result.stderr
+    result = run(program.replace(', allow_none=["spare.*"]', ""), "-k", "test_gradients")
+    printed = "\n".join(line[1:].strip() for line in result.stdout.splitlines() if line.startswith("E "))
+    page = (ROOT / "docs/testing.md").read_text(encoding="utf-8")
+    shown = re.search(r"^```text\n(AssertionError.*?)^```", page, re.M | re.S)[1]
+
+    def without_places(text):
+        return [re.sub(r"\.py:\d+ `.*`", ".py", line.strip()) for line in text.splitlines()]
+
+    assert without_places(printed) == without_places(shown)
 
 
 @pytest.mark.parametrize(
@@ -139,6 +170,16 @@ def without_numbers(text: str) -> str:
 def test_the_trace_shown_is_the_one_printed(page, script):
     blocks = re.findall(r"^```text\n(Backward pass.*?)^```", (ROOT / page).read_text(encoding="utf-8"), re.M | re.S)
     assert [without_numbers(block) for block in blocks] == [trace(script)]
+
+
+def test_the_steps_shown_are_those_printed():
+    text = (ROOT / "docs/cli.md").read_text(encoding="utf-8")
+    shown = re.search(r"^```text\n(Step 1 of.*?)^```", text, re.M | re.S)[1]
+    commands = "\n".join(re.findall(r"^> ([a-z].*)$", shown, re.M))
+    command = [sys.executable, "-m", "backlight", "step", "examples/p3_network_gradients.py"]
+    env = {**os.environ, "COLUMNS": "80", "OMP_NUM_THREADS": "1"}
+    result = subprocess.run(command, input=commands, capture_output=True, text=True, cwd=ROOT, env=env, check=True)
+    assert without_numbers(result.stdout[result.stdout.index("Step 1 of") :]) == without_numbers(shown)
 
 
 def test_readme_program():

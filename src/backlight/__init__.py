@@ -5,6 +5,8 @@
 >>> (x ** 2).sum().backward()
 >>> x.grad
 tensor([2., 4., 6.])
+
+PYTEST_DONT_REWRITE: or pytest warns, as it does about any package with a plugin, where Backlight was imported before it.
 """
 
 import builtins as _builtins

@@ -1,4 +1,4 @@
-"""The `backlight` command: `run` runs a PyTorch script on Backlight, `trace` also shows its backward passes.
+"""The `backlight` command: `run` runs a PyTorch script on Backlight, `trace` also shows its backward passes, `step` steps through one.
 
 A script runs as Python would run it: as `__main__`, with its own `sys.argv` and `sys.path[0]`, its exit code and, when
 it fails, its traceback. Only `import torch` gives Backlight.
@@ -23,6 +23,7 @@ from .version import __version__, torch_version
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from contextlib import AbstractContextManager
 
     from .inspect.record import Record
     from .inspect.schema import Pass
@@ -50,9 +51,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     if getattr(arguments, "engine", "backlight") == "backlight":
         alias.install()
     sys.argv = [arguments.script, *arguments.args]
+    if arguments.command == "step":
+        return _step(script, arguments)
     tracing = _tracing(arguments) if arguments.command == "trace" else nullcontext()
+    return _run(script, arguments, tracing)
+
+
+def _run(script: Callable[[], object], arguments: argparse.Namespace, context: AbstractContextManager) -> int:
+    """Runs the script, shows its traceback if it fails, and returns its exit code."""
     try:
-        with tracing:
+        with context:
             script()
     except SystemExit:
         raise
@@ -72,7 +80,8 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     run = commands.add_parser("run", help="run a PyTorch script on Backlight", allow_abbrev=False)
     trace = commands.add_parser("trace", help="run it and show the call order of its backward passes", allow_abbrev=False)
-    for command in (run, trace):
+    step = commands.add_parser("step", help="run it and step through a backward pass", allow_abbrev=False)
+    for command in (run, trace, step):
         command.add_argument("--full-traceback", action="store_true", help="show frames inside Backlight in tracebacks, too")
         command.add_argument("-m", dest="module", action="store_true", help="SCRIPT is the name of a module, as in python -m")
         command.add_argument("script", metavar="SCRIPT", help="the script; options for backlight come before it")
@@ -86,8 +95,16 @@ def _parser() -> argparse.ArgumentParser:
     )
     trace.add_argument("--steps", type=_positive, default=100, metavar="N", help="how many steps to show of each (100)")
     trace.add_argument("--width", type=_positive, metavar="W", help="columns to use (the terminal's width)")
-    trace.add_argument(
-        "--engine", type=_engine, default="backlight", metavar="E", help="what runs the script: backlight or torch (backlight)"
+    for command in (trace, step):
+        command.add_argument(
+            "--engine",
+            type=_engine,
+            default="backlight",
+            metavar="E",
+            help="what runs the script: backlight or torch (backlight)",
+        )
+    step.add_argument(
+        "--pass", dest="number", type=_number, default=0, metavar="N", help="which backward pass, counted from 0 (0, the first)"
     )
     show = commands.add_parser("show", help="show a record that trace wrote as .jsonl", allow_abbrev=False)
     show.add_argument("record", metavar="RECORD", help="the file")
@@ -105,6 +122,12 @@ def _parser() -> argparse.ArgumentParser:
 def _positive(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"must be a whole number, at least 1, not '{text}'")
+    return int(text)
+
+
+def _number(text: str) -> int:
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"must be a whole number, at least 0, not '{text}'")
     return int(text)
 
 
@@ -248,6 +271,38 @@ def _terminated(finish: Callable[[], None]):
     finally:
         if ours and signal.getsignal(signal.SIGTERM) is handle:
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+# Stepping
+
+
+def _step(script: Callable[[], object], arguments: argparse.Namespace) -> int:
+    """Records while the script runs; however it ends, the pass asked for is stepped through, and its exit code is returned."""
+    from .inspect import start
+
+    if arguments.engine == "torch":
+        import torch  # noqa: F401  # pyright: ignore[reportMissingImports]
+    process = os.getpid()
+    recorder = start("full", arguments.engine, arguments.number + 1)
+    try:
+        return _run(script, arguments, nullcontext())
+    finally:
+        recorder.stop()
+        if os.getpid() == process:  # not in a child that the script forked
+            _step_through(recorder.record, arguments.number)
+
+
+def _step_through(record: Record, number: int) -> None:
+    from .inspect.render.stepper import step_through
+
+    if number >= len(record.passes):
+        ran = len(record.passes)
+        return say("no backward pass ran" if not ran else f"there is no pass {number}: the script ran {ran}, the first is 0")
+    if not record.passes[number].steps:
+        return say(f"backward pass {number} ended before its first step: {record.passes[number].error or 'nothing to do'}")
+    sys.stdout.flush()
+    with _terminated(lambda: sys.exit(128 + signal.SIGTERM)):  # an exception, so that the terminal's state is restored
+        step_through(record.step(number), sys.stdin, sys.stdout)
 
 
 def _write(record: Record, arguments: argparse.Namespace) -> None:

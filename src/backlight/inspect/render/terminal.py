@@ -21,7 +21,7 @@ from . import summary
 from .words import count, duration, number, places, printable, shape, size, source, sparkline
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
     from typing import TextIO
 
     from rich.console import RenderableType
@@ -46,17 +46,26 @@ def to_text(record: Record, width: int = 80, steps: int = 100) -> str:
 def write(record: Record, file: TextIO, width: int, steps: int = 100) -> None:
     """Writes the record below what a file has already, in colour where that is a terminal that wants it (see NO_COLOR)."""
     colours = None if os.environ.get("NO_COLOR") else "auto"
-    text = _render(record, Console(file=file, width=width, color_system=colours), steps)
+    write_text("\n" + _render(record, Console(file=file, width=width, color_system=colours), steps), file)
+
+
+def write_text(text: str, file: TextIO) -> None:
+    """Writes text to a file or terminal that perhaps doesn't know all of its letters."""
     encoding = getattr(file, "encoding", None) or "utf-8"
     if not encoding.lower().startswith("utf"):
         text = text.translate(_OTHER_LETTERS).encode(encoding, "replace").decode(encoding)
-    file.write("\n" + text)
+    file.write(text)
     file.flush()
 
 
 def _render(record: Record, console: Console, limit: int) -> str:
+    return render(_record(record, console.width, limit), console)
+
+
+def render(parts: Iterable[RenderableType], console: Console) -> str:
+    """What the console would show, as text."""
     with console.capture() as capture:
-        for part in _record(record, console.width, limit):
+        for part in parts:
             # Panels wrap their text, everything else is one line or cuts itself.
             wraps = isinstance(part, Panel)
             console.print(part, no_wrap=None if wraps else True, overflow=None if wraps else "ellipsis")
