@@ -10,7 +10,7 @@ import numpy as np
 
 from . import dtypes, views
 from .engine import AccumulateGrad
-from .state import modes
+from .state import modes, state
 from .tensor import Tensor
 
 VMAPPED = (
@@ -197,6 +197,8 @@ def inplace(function, tensor, args=(), kwargs=None, reads=True, fills=False, com
     copies = modes.saved_hooks or (composite and modes.grad and (adds_gradient or node is not None))
     stand_in = Tensor._from(tensor.array.copy() if copies else tensor.array)
     stand_in.node = node
+    if state.recorder is not None:
+        state.recorder.stands_in(stand_in, tensor)
     if modes.levels:
         if hasattr(tensor, "write"):  # a tensor under vmap writes its whole batch
             return tensor.write(function(tensor, *(args if reads else ()), **(kwargs or {})))

@@ -90,6 +90,7 @@ def set_recorder(recorder) -> None:
 
     operation(name, node, results, inputs, parameters): after every operation; node is None where no gradient is wanted
     called(name, tensor, result): detach, data, numpy, item, tolist
+    stands_in(stand_in, tensor): an operation in place is about to run on a stand-in for the tensor that it will write
     tensor_written(tensor): after every write in place; gradient_set(tensor, value): after an assignment to `.grad`
     switched(mode, enabled, tensor): grad mode, or a tensor's requires_grad
     sweep(begin): at the start and end of a sweep; before(node, gradients) and after(node, gradients, input_gradients): around its steps

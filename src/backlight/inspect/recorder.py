@@ -181,8 +181,9 @@ class Recorder:
         module_call = self.module_call
         while frame is not None:
             code = frame.f_code
-            user = user_code.get(id(code))
-            if user is None:
+            try:
+                user = user_code[id(code)]
+            except KeyError:
                 user = self._is_user_code(code)
             if user:
                 key = id(code), frame.f_lasti
@@ -326,8 +327,8 @@ class Recorder:
 
     # Modules
 
-    def enter_module(self, module: Any) -> None:
-        """The forward of a module begins."""
+    def enter_module(self, module: Any, frame: FrameType | None = None) -> None:
+        """The forward of a module begins. `frame`: of the code that calls it, where that is known."""
         stack = self.thread.modules
         parent = stack[-1] if stack else None
         if parent is None and id(module) not in self._roots:
@@ -336,7 +337,7 @@ class Recorder:
         name = self._module_name(module, parent)
         call = self._module_calls.get(id(module), 0)
         self._module_calls[id(module)] = call + 1
-        site = self.site(1)[0]
+        site = self.site_of(frame or sys._getframe())[0]
         stack.append(
             self.add(self.record.modules, schema.Module, name, type(module).__name__, parent, call, site, bool(module.training))
         )
@@ -437,13 +438,18 @@ class Recorder:
 
     def begin_step(self, node: schema.Node, arrived: list) -> schema.Step:
         """A node of the innermost pass is about to run. `arrived`: Statistics or None, one per output."""
-        running = self.thread.running[-1]
+        thread, record = self.thread, self.record
+        running = thread.running[-1]
         assert running is not None
-        steps = running.to.steps
-        step = self.add(self.record.steps, schema.Step, running.to, len(steps) + 1, node, arrived)
-        steps.append(step)
-        running.step = step
-        running.started = perf_counter()
+        line, events, now = running.to, record.events, perf_counter()
+        step = schema.Step(  # as `add` does, with less to pass on: a step is the most frequent event
+            next(record.steps.numbers), next(events.numbers), now - self.began, thread.number, line, len(line.steps) + 1, node,
+            arrived, [], None, None, schema.EMPTY,
+        )  # fmt: skip
+        record.steps.append(step)
+        events.append(step)
+        line.steps.append(step)
+        running.step, running.started = step, perf_counter()
         return step
 
     def end_pass(self, error: BaseException | None = None, depth: int = 2) -> None:

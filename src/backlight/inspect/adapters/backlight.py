@@ -33,6 +33,7 @@ class BacklightRecorder(Recorder):
 
     engine = "backlight"
     module_call = Module._call_hooked.__code__
+    wrappers = frozenset(("method", "<lambda>", "with_out", "hooked"))
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -250,14 +251,16 @@ class BacklightRecorder(Recorder):
         if node is not None:
             line = self.node(node.parent if type(node) is Port else node, op)
         for i, result in enumerate(results):
-            if isinstance(result, Tensor):
+            if type(result) is Tensor or isinstance(result, Tensor):
                 op.outputs.append(self._result(result, op, i, line))
-        op.cut = self.cut_of(op)
+        if node is None:
+            op.cut = self.cut_of(op)
 
     def _result(self, result: Any, op: schema.Op, number: int, node: schema.Node | None) -> schema.Tensor:
         """The line of an operation's result."""
-        known = self.known_tensor(result)
-        if known is not None:
+        found = self._tensors.get(id(result))
+        if found is not None and found[0]() is result:
+            known = found[1]
             if node is not None and known.op is not None and known.role == "result":  # forward of a Function returned it
                 known.op, known.output, known.node, known.requires_grad = op, number, node, True
             return known
@@ -273,6 +276,11 @@ class BacklightRecorder(Recorder):
         self.add_tensor(result, line)
         return line
 
+    def stands_in(self, stand_in: Any, tensor: Any) -> None:
+        """An operation in place runs on a stand-in: for the record it is the tensor itself."""
+        if not self.thread.quiet:
+            self._tensors[id(stand_in)] = weakref.ref(stand_in), self.tensor(tensor)
+
     def tensor_written(self, tensor: Any) -> None:
         """A tensor was written in place: by the operation before this, or directly."""
         if self.thread.quiet:
@@ -280,15 +288,12 @@ class BacklightRecorder(Recorder):
         tensor = physical(tensor)
         line, after = self.tensor(tensor), self.version(tensor) or 0
         op = self.thread.last_op
-        stand_in = None if op is None else next((x for x in op.inputs if self._is_stand_in(x, line)), None)
-        if op is None or stand_in is None:
+        if op is None or line not in op.inputs or line in op.outputs:
             op = self.op("write", [line], [], modes.grad)
-            op.function = op.via or op.function
+            op.function, op.via = op.via or op.function, None
             op.outputs = [line]
         else:
-            op.inputs = [line if x is stand_in else x for x in op.inputs]
-            op.outputs, op.function = [line], op.function + "_"
-            op.cut = None
+            op.outputs, op.function, op.cut = [line], op.function + "_", None
         root = tensor if tensor.base is None else tensor.base.root
         for one in (root, tensor):  # the root first: the view's new node leads to it
             if one.node is not None and type(one.node) is not AccumulateGrad:
@@ -297,10 +302,6 @@ class BacklightRecorder(Recorder):
                 known = self.tensor(one)
                 known.node, known.output, known.requires_grad = its_line, number, True
         self.written(line, op, after - 1, after)
-
-    def _is_stand_in(self, candidate: schema.Tensor, written: schema.Tensor) -> bool:
-        """In-place operations run on a stand-in for the tensor, of the same memory."""
-        return candidate is written or (candidate.storage == written.storage and candidate.shape == written.shape)
 
     def called(self, function: str, tensor: Any, result: Any = None) -> None:
         """A method that takes a tensor out of the graph (detach, data, numpy, tolist, item), or `.grad` of a result was read."""
@@ -374,19 +375,18 @@ class BacklightRecorder(Recorder):
             line.inputs += [tensor for number in numbers if (tensor := _output(known, number)) is not None]
         nodes = [node for node in sweep.steps if type(node) is not Port]
         line.nodes, line.bytes = len(nodes), 0
-        incoming = running.incoming
         storages: set[int | None] = set()
-        for node in nodes:
-            its_line = self.node(node)
-            for edge in its_line.edges:
-                if edge is not None:
-                    incoming[edge.node.number] = incoming.get(edge.node.number, 0) + 1
-            for saved in its_line.saved:
-                if saved.storage not in storages and getattr(node, "saved", True) is not None:
-                    storages.add(saved.storage)
-                    line.bytes += saved.bytes
-        for edge in line.root_edges:
-            incoming[edge.node.number] = incoming.get(edge.node.number, 0) + 1
+        lines = [self.known_node(node) or self.node(node) for node in nodes]
+        for node, its_line in zip(nodes, lines):
+            if its_line.saved and getattr(node, "saved", True) is not None:
+                for saved in its_line.saved:
+                    if saved.storage not in storages:
+                        storages.add(saved.storage)
+                        line.bytes += saved.bytes
+        if self.policy != "shapes":
+            incoming = running.incoming
+            for edge in [*line.root_edges, *(edge for its_line in lines for edge in its_line.edges if edge is not None)]:
+                incoming[edge.node.number] = incoming.get(edge.node.number, 0) + 1
 
     def _end(self, error: BaseException | None) -> None:
         running = self.thread.running[-1] if self.thread.running else None
