@@ -187,6 +187,8 @@ class Module:
             return self._call_with_hooks(args, kwargs)
         recorder.enter_module(self)
         try:
+            if "_hooked" not in self.__dict__ and not any(_global_call_hooks):
+                return self.forward(*args, **kwargs)
             return self._call_with_hooks(args, kwargs)
         finally:
             recorder.leave_module()

@@ -33,7 +33,7 @@ class BacklightRecorder(Recorder):
 
     engine = "backlight"
     module_call = Module._call_hooked.__code__
-    wrappers = frozenset(("method", "<lambda>", "with_out", "hooked"))
+    wrappers = frozenset(("method", "<lambda>", "with_out", "hooked", "inplace", "bump", "write_out", "rebase"))
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -150,8 +150,8 @@ class BacklightRecorder(Recorder):
 
     def node(self, node: Any, op: schema.Op | None = None) -> schema.Node:
         """The line of a node. Nodes behind it that are still unknown, made before recording began, are written down, too."""
-        line = self.known_node(node)
-        if line is not None:
+        extra = getattr(node, "extra", None)
+        if extra is not None and (line := extra.get(self._key)) is not None:
             return line
         line = self._new_node(node, op)
         todo = [(node, line)]
@@ -183,8 +183,9 @@ class BacklightRecorder(Recorder):
         if op is not None:
             line.made_by = op.during
         if getattr(node, "extra", None) is None:
-            node.extra = {}
-        node.extra[self._key] = line
+            node.extra = {self._key: line}
+        else:
+            node.extra[self._key] = line
         return line
 
     def _add_saved(self, line: schema.Node, node: Any) -> None:
@@ -217,7 +218,9 @@ class BacklightRecorder(Recorder):
         if value is array:
             tensor, version = None, node.output_version[1] if node.output_version else 0
         else:
-            tensor, version = self.known_tensor(value), 0 if value.version is None else value.version.count
+            found = self._tensors.get(id(value))
+            tensor = found[1] if found is not None and found[0]() is value else None
+            version = 0 if value.version is None else value.version.count
         storage = self.storage(array) if tensor is None else tensor.storage
         values = array.copy() if self.policy == "full" else None
         line.saved.append(schema.Saved(name, tensor, array.shape, type_name(array.dtype), array.nbytes, storage, version, values))
@@ -422,7 +425,6 @@ class BacklightRecorder(Recorder):
             running.pending_hooks.clear()
         if type(node) is AccumulateGrad:
             running.write = step, node, "created" if node.grad is None else "added to"
-        running.started = perf_counter()
 
     def _measure_arrived(self, running: Running, node: Any, line: schema.Node, grads: Any) -> list:
         """What arrived at a node. What was measured when it was passed on is not measured again, unless hooks may have changed it."""
