@@ -43,3 +43,14 @@ def recorded(request):
         yield
     assert record.findings is not None
     assert record.to_jsonl()
+
+
+@pytest.fixture(name="torch", params=["backlight", "torch"])
+def engine(request):
+    """Backlight and PyTorch in turn, with a seed."""
+    if request.param == "torch":
+        module = torch
+    else:
+        import backlight as module
+    module.manual_seed(0)
+    return module

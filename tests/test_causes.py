@@ -6,7 +6,7 @@ import weakref
 import numpy as np
 import pytest
 import torch as pytorch
-from test_scenarios import line_of, only, torch, traced  # noqa: F401  (torch is a fixture)
+from both_engines import line_of, only, traced
 
 import backlight
 from backlight import inspect

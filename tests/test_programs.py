@@ -61,7 +61,9 @@ FACTS = {
 
 @pytest.mark.parametrize("engine", ["backlight", "torch"])
 def test_mistakes_are_named(engine):
-    text = output("-m", "backlight", "trace", "--engine", engine, "--passes", "all", "--width", "100", str(EXAMPLES / "why.py"), said=True)
+    text = output(
+        "-m", "backlight", "trace", "--engine", engine, "--passes", "all", "--width", "100", str(EXAMPLES / "why.py"), said=True
+    )
     kinds = re.findall(r"^╭─ (?:error|warning|note): ([\w-]+)", text, re.M)
     assert kinds == ["none-cut", "not-in-optimizer", "none-never-used", "stale-gradient"]
 

@@ -142,7 +142,9 @@ PROGRAMS = [
 def results(program):
     torch.manual_seed(0)
     tensors = program()
-    return [t.detach().numpy().copy() for t in tensors] + [t.grad.numpy().copy() for t in tensors if t.is_leaf and t.grad is not None]
+    return [t.detach().numpy().copy() for t in tensors] + [
+        t.grad.numpy().copy() for t in tensors if t.is_leaf and t.grad is not None
+    ]
 
 
 @pytest.mark.parametrize("policy", ["shapes", "norms", "full"])
@@ -194,9 +196,7 @@ def test_every_table_and_reference():
     }  # fmt: skip
     first = record.passes[0]
     assert (first.nodes, len(first.steps)) == (11, 11)
-    assert first.bytes == sum(
-        {saved.storage: saved.bytes for step in first.steps for saved in step.node.saved}.values()
-    )
+    assert first.bytes == sum({saved.storage: saved.bytes for step in first.steps for saved in step.node.saved}.values())
     addmm = next(step for step in first.steps if step.name == "AddmmBackward0")
     assert addmm.node.module.label == "2"
     assert addmm.node.module.parent.type == "Sequential"
@@ -228,6 +228,14 @@ def test_modes_and_gradient_writes():
         x.grad = None
         with torch.no_grad():
             x * 2
+        with torch.inference_mode():
+            pass
+        with pytest.warns(UserWarning, match="Anomaly"), torch.autograd.detect_anomaly():
+            pass
+    switched = [(mode.mode, mode.enabled) for mode in record.modes if mode.mode != "requires_grad"]
+    assert switched == [
+        ("grad", False), ("grad", True), ("inference", True), ("inference", False), ("anomaly", True), ("anomaly", False),
+    ]  # fmt: skip
     assert [write.how for write in record.gradient_writes] == ["created", "added to", "zeroed", "cleared"]
     assert [write.value and write.value.norm for write in record.gradient_writes] == [
         pytest.approx(2**0.5), pytest.approx(8**0.5), 0, None,
@@ -278,7 +286,10 @@ def test_files_are_json_lines(tmp_path):
     record = small()
     path = tmp_path / "record.jsonl"
     record.to_jsonl(path)
-    lines = [json.loads(line, parse_constant=lambda name: pytest.fail(f"{name} is no JSON")) for line in path.read_text().splitlines()]
+    lines = [
+        json.loads(line, parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
+        for line in path.read_text().splitlines()
+    ]
     assert lines[0]["kind"] == "Record"
     assert lines[0]["schema"] == schema.VERSION
     again = Record.read(path)
@@ -290,7 +301,7 @@ def test_files_are_json_lines(tmp_path):
 @pytest.mark.parametrize(
     ("change", "problem"),
     [
-        (lambda lines: lines[1:], 'the first line must be a record\'s header'),
+        (lambda lines: lines[1:], "the first line must be a record's header"),
         (lambda lines: [], "header"),
         (lambda lines: [*lines, "{"], "line .*: not JSON"),
         (lambda lines: [*lines, "[1]"], "expected an object with a 'kind'"),
@@ -325,7 +336,10 @@ def test_the_schema_is_documented():
 
 
 def test_wrong_arguments():
-    with pytest.raises(ValueError, match="policy must be one of 'shapes', 'norms', 'full', got 'everything'"), inspect.record("everything"):
+    with (
+        pytest.raises(ValueError, match="policy must be one of 'shapes', 'norms', 'full', got 'everything'"),
+        inspect.record("everything"),
+    ):
         pass
     with pytest.raises(ValueError, match="engine must be 'backlight' or 'torch', got 'jax'"), inspect.record(engine="jax"):
         pass

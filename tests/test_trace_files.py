@@ -40,7 +40,7 @@ def test_every_end(tmp_path, engine, end):
     result = trace(tmp_path, text, "--engine", engine, "--passes", "all", "-o", "record.jsonl", arguments=arguments)
     assert result.returncode == code, result.stderr
     assert said in result.stderr
-    assert "File \"/" not in result.stderr or "script.py" in result.stderr
+    assert 'File "/' not in result.stderr or "script.py" in result.stderr
     assert "backlight/inspect" not in result.stderr
     record = Record.read(tmp_path / "record.jsonl")
     assert record.engine == engine

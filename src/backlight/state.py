@@ -61,6 +61,8 @@ def set_inference(on: bool) -> None:
         modes.inference = on
         with lock:
             state.unusual += 1 if on else -1
+        if state.recorder is not None:
+            state.recorder.switched("inference", on)
 
 
 def set_levels(levels) -> None:
@@ -83,6 +85,8 @@ def set_anomaly(step) -> None:
     with lock:
         state.unusual += (step is not None) - (state.anomaly is not None)
     state.anomaly = step
+    if state.recorder is not None:
+        state.recorder.switched("anomaly", step is not None)
 
 
 def set_recorder(recorder) -> None:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from . import schema
 from .arithmetic import dead_units, explain_nonfinite
-from .record import POLICIES, Record
+from .record import POLICIES, Record, Table
 from .statistics import measure
 
 if TYPE_CHECKING:
@@ -53,7 +53,9 @@ class Running:
         self.pending_ops: list[schema.Op] = []  # the operations of those hooks
         self.nodes: dict[int, Any] = {}  # by their numbers
         self.handles: list[Any] = []  # of hooks that end with the pass
-        self.known: dict[tuple[int, int], tuple[schema.Statistics, Any]] = {}  # what was passed to (node, output), and where it lies
+        self.known: dict[
+            tuple[int, int], tuple[schema.Statistics, Any]
+        ] = {}  # what was passed to (node, output), and where it lies
         self.arguments = 0  # id of the tuple that the next prehook gets
 
 
@@ -163,7 +165,7 @@ class Recorder:
 
     # Events
 
-    def add(self, table: list, kind: Any, *values: Any) -> Any:
+    def add(self, table: Table, kind: Any, *values: Any) -> Any:
         """A new event of this kind, now."""
         events = self.record.events
         line = kind(next(table.numbers), next(events.numbers), perf_counter() - self.began, self.thread.number, *values)
@@ -400,9 +402,8 @@ class Recorder:
         parameters = [p for group in optimizer.param_groups for p in group["params"]]
         for update, parameter in zip(line.updates, parameters):
             update.after = self.version(parameter)
-            if update.after is not None and update.before is not None and update.after != update.before:
-                if update.gradient is not None and update.gradient.nonfinite:
-                    update.value = self.statistics(parameter)
+            if update.gradient is not None and update.gradient.nonfinite and update.after != update.before:
+                update.value = self.statistics(parameter)
 
     # Passes
 

@@ -283,13 +283,12 @@ class Write(Event):
 
 @dataclass(slots=True, eq=False, repr=False)
 class Mode(Event):
-    """A mode was switched: "grad", "inference", "anomaly", "train" (of module `name`) or "requires_grad" (of `tensor`)."""
+    """A mode was switched: "grad", "inference", "anomaly" or "requires_grad" (of `tensor`). Each call of a module has `training`."""
 
     mode: str
     enabled: bool
     site: Site | None = None
     tensor: Tensor | None = None
-    name: str | None = None
 
 
 @dataclass(slots=True, eq=False, repr=False)

@@ -24,7 +24,9 @@ from ..statistics import measure, shape_only
 
 # Nodes whose gradient has the elements of the one that arrived.
 _REARRANGING = frozenset(
-    f"{name}Backward{i}" for name in ("T", "Transpose", "Permute", "View", "Reshape", "UnsafeView", "Unsqueeze", "Squeeze") for i in (0, 1, 2)
+    f"{name}Backward{i}"
+    for name in ("T", "Transpose", "Permute", "View", "Reshape", "UnsafeView", "Unsqueeze", "Squeeze")
+    for i in (0, 1, 2)
 )
 
 
@@ -83,7 +85,9 @@ class BacklightRecorder(Recorder):
         return isinstance(value, Tensor)
 
     def is_node(self, value: Any) -> bool:
-        return issubclass(type(value), Node) and type(value) is not Port  # isinstance would ask the value, which may answer with a warning
+        return (
+            issubclass(type(value), Node) and type(value) is not Port
+        )  # isinstance would ask the value, which may answer with a warning
 
     def array(self, tensor: Any) -> np.ndarray:
         return tensor.array
@@ -208,7 +212,9 @@ class BacklightRecorder(Recorder):
         if parameters:
             full = self.policy == "full"
             line.parameters = {
-                name: value for name, value in zip(parameters, node.parameters) if full or type(value) in _PLAIN or _is_plain(value)
+                name: value
+                for name, value in zip(parameters, node.parameters)
+                if full or type(value) in _PLAIN or _is_plain(value)
             }
 
     def _add_one(self, line: schema.Node, node: Any, name: str, value: Any) -> None:
@@ -220,10 +226,12 @@ class BacklightRecorder(Recorder):
         else:
             found = self._tensors.get(id(value))
             tensor = found[1] if found is not None and found[0]() is value else None
-            version = 0 if value.version is None else value.version.count
+            version = self.version(value)
         storage = self.storage(array) if tensor is None else tensor.storage
         values = array.copy() if self.policy == "full" else None
-        line.saved.append(schema.Saved(name, tensor, array.shape, type_name(array.dtype), array.nbytes, storage, version, values))
+        line.saved.append(
+            schema.Saved(name, tensor, array.shape, type_name(array.dtype), array.nbytes, storage, version, values)
+        )
 
     # The slot: operations
 

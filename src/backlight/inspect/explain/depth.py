@@ -49,11 +49,11 @@ def _over_depth(one: Pass) -> Iterator[Finding]:
     if len(rows) < 4:
         return
     for index, of in ((1, "weights"), (2, "activations")):
-        norms = [row[index] for row in rows if row[index] is not None]
-        if len(norms) < 4 or not 0 < min(norms) <= max(norms) < float("inf"):  # pyright: ignore[reportArgumentType, reportOperatorIssue]
+        norms: list[float] = [norm for row in rows if isinstance(norm := row[index], float)]
+        if len(norms) < 4 or not 0 < min(norms) <= max(norms) < float("inf"):
             continue
         first, last = norms[0], norms[-1]
-        for kind, ratio in (("vanishing", last / first), ("exploding", first / last)):  # pyright: ignore[reportOptionalOperand]
+        for kind, ratio in (("vanishing", last / first), ("exploding", first / last)):
             if ratio >= FACTOR:
                 yield _depth_finding(one, rows, kind, of, ratio)
                 return

@@ -7,6 +7,7 @@ import os
 import sys
 import types
 from collections import Counter
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from ..schema import Site
@@ -43,10 +44,8 @@ def saved_bytes(node: Any) -> dict[int, int]:
             if hasattr(one, "data_ptr") and hasattr(one, "nbytes"):
                 result[one.data_ptr()] = one.nbytes
     if hasattr(node, "saved_tensors") and not result:
-        try:
+        with suppress(RuntimeError, AttributeError):
             result.update((x.data_ptr(), x.nbytes) for x in node.saved_tensors if x is not None)
-        except (RuntimeError, AttributeError):
-            pass
     return result
 
 
@@ -229,7 +228,14 @@ def held_graph(target: Any, recorder: Recorder | None = None, name: str | None =
         text,
         f"use {label}.detach() or .item() where only the value is needed",
         {f"saved {i + 1}": sites[key] for i, (key, _) in enumerate(lines)},
-        {"nodes": len(nodes), "bytes": total, "by_line": dict(by_line), "holders": chain, "buffers_freed": buffers_freed,
-         "cycle": bool(chain) and chain[-1].endswith("cycle"), "root": node.name() if node is not None else ""},
+        {
+            "nodes": len(nodes),
+            "bytes": total,
+            "by_line": dict(by_line),
+            "holders": chain,
+            "buffers_freed": buffers_freed,
+            "cycle": bool(chain) and chain[-1].endswith("cycle"),
+            "root": node.name() if node is not None else "",
+        },
         [label],
     )

@@ -57,7 +57,12 @@ def _other_modules(flow: Flow) -> Iterator[Finding]:
     listed_ones = {entry.tensor.number for one in passes for entry in one.gradients}
     grouped: dict[tuple, list[tuple[Tensor, Finding]]] = {}
     for tensor in record.tensors:
-        if tensor.role == "parameter" and tensor.requires_grad and tensor.number not in listed_ones and flow.consumers[tensor.number]:
+        if (
+            tensor.role == "parameter"
+            and tensor.requires_grad
+            and tensor.number not in listed_ones
+            and flow.consumers[tensor.number]
+        ):
             found = why_none(flow, tensor, passes[-1])
             if found.kind in ("none-cut", "none-checkpoint"):
                 grouped.setdefault(tuple(map(str, found.sites.values())), []).append((tensor, found))
