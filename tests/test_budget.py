@@ -121,3 +121,26 @@ def test_a_node_has_no_dictionary(pair):
     node = (pair[0] * pair[1]).grad_fn
     assert not hasattr(node, "__dict__")
     assert sys.getsizeof(node) <= 120
+
+
+def test_recording_is_paid_for_while_it_lasts(pair):
+    from backlight import inspect
+
+    x, y = pair
+    plain = torch.mul.__code__
+    with inspect.record():
+        torch.mul(x, y)
+        assert torch.mul.__code__ is not plain
+        called = frames(lambda: torch.mul(x, y))
+    assert torch.mul.__code__ is plain
+    assert len(called) - 2 <= 32, called  # the lambda and the operation apart
+    assert frames(lambda: torch.mul(x, y))[1:] == ["mul"]
+
+
+def test_the_inspector_imports_little():
+    program = "import sys, backlight.inspect; print([m for m in ('torch', 'rich', 'jinja2', 'matplotlib', 'tensorboardX') if m in sys.modules])"
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert result.stdout.strip() == "[]"
+    program = "import sys, backlight; print([m for m in sys.modules if m.startswith('backlight.inspect')])"
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert result.stdout.strip() == "[]"
