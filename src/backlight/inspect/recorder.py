@@ -383,13 +383,15 @@ class Recorder:
         )
         for group in optimizer.param_groups:
             options = {k: v for k, v in group.items() if k != "params" and isinstance(v, (int, float, bool, tuple))}
-            for parameter in group["params"]:
-                grad = self.gradient(parameter)
-                value = None if grad is None else self.statistics(grad)
-                tensor, version = self.tensor(parameter), self.version(parameter)
-                line.updates.append(schema.Update(tensor, bool(parameter.requires_grad), value, version, version, options))
+            line.updates += [self.update_of(parameter, options) for parameter in group["params"]]
         self.thread.quiet += 1
         self.thread.__dict__.setdefault("optimizers", []).append(line)
+
+    def update_of(self, parameter: Any, options: dict[str, Any]) -> schema.Update:
+        """What an optimizer is about to do with a parameter."""
+        grad, version = self.gradient(parameter), self.version(parameter)
+        value = None if grad is None else self.statistics(grad)
+        return schema.Update(self.tensor(parameter), bool(parameter.requires_grad), value, version, version, options)
 
     def after_optimizer(self, optimizer: Any, _args: Any, _kwargs: Any) -> None:
         """A step ended: which parameters it wrote."""

@@ -101,6 +101,13 @@ class BacklightRecorder(Recorder):
             return known[2]
         return measure(tensor.array, self.policy)
 
+    def update_of(self, parameter: Any, options: dict[str, Any]) -> schema.Update:
+        if self.policy != "shapes" or type(parameter.node) is not AccumulateGrad:
+            return super().update_of(parameter, options)
+        grad, version = parameter.node.grad, 0 if parameter.version is None else parameter.version.count
+        value = None if grad is None else _shape_of(grad.array)
+        return schema.Update(self.tensor(parameter), True, value, version, version, options)
+
     def gradient(self, tensor: Any) -> Any:
         node = tensor.node
         if type(node) is AccumulateGrad:
@@ -461,11 +468,10 @@ class BacklightRecorder(Recorder):
         line, kept = step.node, node.differentiable
         if kept is not None:
             grads = [x for i, x in enumerate(grads) if i >= len(kept) or kept[i]]
-        passed = [None if edge is None else x for edge, x in zip(line.edges, grads)]
         if self.policy == "shapes":
-            step.passed = [None if x is None else _shape_of(x) for x in passed]
+            step.passed = [None if edge is None or x is None else _shape_of(x) for edge, x in zip(line.edges, grads)]
         else:
-            self._measure_passed(running, step, node, g, passed)
+            self._measure_passed(running, step, node, g, [None if edge is None else x for edge, x in zip(line.edges, grads)])
         if line.saved and getattr(node, "saved", True) is None:
             step.freed = sum([saved.bytes for saved in line.saved])
             line.freed_by = step
