@@ -14,7 +14,6 @@ from torch.nn.functional import cross_entropy, relu
 from torch.utils.checkpoint import checkpoint
 
 from backlight.inspect.adapters.torch import TorchRecorder
-from backlight.inspect.adapters.torch_nodes import KEY
 from backlight.inspect.record import Record
 
 
@@ -227,6 +226,25 @@ def test_custom_function():
     assert [op.during.name for op in in_backward].count("CubeBackward") == 9 and len(in_backward) == 10
 
 
+def test_custom_function_that_captures_a_parameter():
+    w = leaf(2.0)
+
+    class Scale(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x * w
+
+    with recording() as record:
+        Scale.apply(torch.ones(1))
+        with torch.no_grad():
+            Scale.apply(torch.ones(1))
+        Scale.apply(leaf(1.0))
+    cuts = [op.cut for op in record.ops if op.function == "mul"]
+    assert cuts == ["no_grad", "no_grad", None]  # the last one has a node, whose backward may deal with w
+    assert [mode.enabled for mode in record.modes] == [False, False, True]
+    assert text(record.modes[0].site) == "Scale.apply(torch.ones(1))"  # and in no_grad it was off already
+
+
 def test_custom_function_without_operations():
     x = leaf(1.0)
     with recording() as record:
@@ -343,7 +361,7 @@ def test_tensor_hook_and_retain_grad(hook_first, policy):
         (b * 2).sum().backward()
     assert (b.grad.item(), a.grad.item()) == (20, 60)
     hook, retain = record.hooks
-    assert (hook.kind, hook.changed, retain.kind, retain.changed) == ("tensor", True, "retain_grad", False)
+    assert (hook.type, hook.changed, retain.type, retain.changed) == ("tensor", True, "retain_grad", False)
     assert hook.step is retain.step is record.passes[0].steps[2] and hook.tensor is retain.tensor is record.ops[0].outputs[0]
     assert text(hook.registered).startswith("b.register_hook") and hook.at < hook.step.at
     (multiplied,) = [op for op in record.ops if op.during is not None]
@@ -368,11 +386,11 @@ def test_every_hook_of_a_leaf():
         out.sum().backward()
     assert seen == [("hook", 4), ("hook 2", 4), "prehook", ("post accumulate", 4), "post hook"]
     step = record.passes[0].steps[-1]
-    events = [(type(e).__name__, getattr(e, "kind", None)) for e in record.events if getattr(e, "step", None) is step]
+    events = [(type(e).__name__, getattr(e, "type", None)) for e in record.events if getattr(e, "step", None) is step]
     assert events == [
         ("Hook", "tensor"), ("Hook", "tensor"), ("Hook", "prehook"), ("GradientWrite", None), ("Hook", "post_accumulate"), ("Hook", "posthook"),
     ]  # fmt: skip
-    assert [(h.kind, h.order, [x.norm for x in h.before]) for h in record.hooks] == [
+    assert [(h.type, h.order, [x.norm for x in h.before]) for h in record.hooks] == [
         ("tensor", 0, [4]), ("tensor", 1, [4]), ("prehook", 0, [4]), ("post_accumulate", 0, [4]), ("posthook", 0, []),
     ]  # fmt: skip
     assert all("<lambda>" in h.function and h.registered.line for h in record.hooks)
@@ -392,7 +410,7 @@ def test_hooks_of_modules(requires_grad):
         model(x).sum().backward()
     expected = "+root +2 -2 +1 -1 +0 -0 -root" if requires_grad else "+root -root +2 -2 +1 -1 +0 -0"
     assert order == expected.split()
-    hooks = [h for h in record.hooks if h.kind == "module_backward"]
+    hooks = [h for h in record.hooks if h.type == "module_backward"]
     assert len(hooks) == 8 and all("<lambda>" in h.function for h in hooks)
     signs = "".join(
         "+" if "pre_hook" in text(h.registered) or h.registered.line == hooks[0].registered.line else "-" for h in hooks
@@ -410,8 +428,8 @@ def test_hooks_that_change_a_node():
         y.sum().backward()
     assert x.grad.item() == 30
     before, after = record.hooks
-    assert (before.kind, before.changed, before.before[0].norm, before.after[0].norm) == ("prehook", True, 1, 2)
-    assert (after.kind, after.changed, after.before[0].norm, after.after[0].norm) == ("posthook", True, 6, 30)
+    assert (before.type, before.changed, before.before[0].norm, before.after[0].norm) == ("prehook", True, 1, 2)
+    assert (after.type, after.changed, after.before[0].norm, after.after[0].norm) == ("posthook", True, 6, 30)
     assert record.passes[0].steps[1].arrived[0].norm == 2 and record.passes[0].steps[2].arrived[0].norm == 30
 
 
@@ -465,6 +483,19 @@ def test_gradient_writes():
     assert (added.before.norm, added.value.norm) == (pytest.approx(2**0.5), pytest.approx(8**0.5))
     assert record.gradient_writes[6].value.norm == 0
     assert {op.via for op in record.ops if op.function.startswith("_foreach")} == {"clip_grad_norm_"}
+
+
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor")
+def test_reading_the_gradient_of_a_result():
+    x = leaf(1.0, 2.0)
+    with recording() as record:
+        y, kept = x * 2, x * 3
+        kept.retain_grad()
+        (y + kept).sum().backward()
+        assert (x.grad is not None, y.grad, kept.grad is not None) == (True, None, True)
+    (read,) = [op for op in record.ops if op.function == "grad"]
+    assert (read.inputs, read.outputs, read.cut) == ([record.ops[0].outputs[0]], [], None)
+    assert text(read.site) == "y.grad"
 
 
 def test_operations_of_optimizers():
@@ -544,11 +575,33 @@ def test_inside_other_modes():
     assert functions(recorder.record) == ["mul", "sum"]
 
 
+@pytest.mark.parametrize("policy", ["shapes", "norms"])
+def test_what_is_not_observable_is_said(policy):
+    with recording(policy) as record:
+        pass
+    said = " ".join(record.not_observable)
+    for limit in ("hooks of nodes were registered", "zero_grad when all", "optimizer's step that raised", "ready queue"):
+        assert limit in said
+    assert ("gradients that a step passed on" in said) == (policy == "shapes")
+
+
 def test_one_recording_at_a_time():
     with recording(), pytest.raises(RuntimeError, match="another recording"):
         TorchRecorder("shapes").start()
     with pytest.raises(ValueError, match="policy must be one of"):
         TorchRecorder("everything")
+
+
+@pytest.mark.parametrize("size", [3, 1000, 200_000])
+@pytest.mark.parametrize("value", [1e-25, 1.0, 1e30, 0.0])
+def test_norms_of_tiny_and_huge_gradients(value, size):
+    w = torch.zeros(size, requires_grad=True)
+    with recording("norms") as record:
+        (w * value).sum().backward()
+    found = record.passes[0].gradients[0].value
+    assert found.norm == pytest.approx(value * size**0.5, rel=1e-5, abs=0)
+    assert found.min == found.max == pytest.approx(value, rel=1e-6, abs=0)
+    assert (found.zeros, found.nonfinite) == (size if value == 0 else 0, 0)
 
 
 def test_leaf_that_is_the_loss():
@@ -746,7 +799,7 @@ def test_graph_is_freed(policy, backward):
             y.register_hook(lambda g: g * 2)
             y.grad_fn.register_hook(lambda *_: None)
             z = Keeps.apply(y).sum()
-            assert KEY in z.grad_fn.metadata
+            assert z.grad_fn.metadata
             alive = [weakref.ref(t) for t in (x, y, z)] + Keeps.tokens
             if backward:
                 z.backward(retain_graph=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, field
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,10 +17,16 @@ from ..engine import Node as EngineNode
 from ..op import OPS, Op
 from ..tensor import Tensor
 from .statistics import measure
+from .translation import Known, Unknown, known_of
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from .record import Record
     from .schema import Node, Statistics, Step
+
+
+ROUNDING = 1e-5  # a difference below it needs no explanation
 
 
 @dataclass(slots=True)
@@ -37,7 +44,13 @@ class ReplayedStep:
         return self.reason is None
 
     def __str__(self) -> str:
-        outcome = f"not replayed: {self.reason}" if self.reason else f"differs by {self.error:.2g}" if self.error is not None else "as recorded"
+        outcome = (
+            f"not replayed: {self.reason}"
+            if self.reason
+            else f"differs by {self.error:.2g}"
+            if self.error is not None
+            else "as recorded"
+        )
         return f"{self.step.index}  {self.step.node.label}  {outcome}"
 
 
@@ -135,7 +148,7 @@ class Replay:
         if step is None:
             return None
         if self.position == len(self._done):
-            self._done.append(replay_step(step))
+            self._done.append(replay_step(step, self.record.engine))
         self.position += 1
         return self._done[self.position - 1]
 
@@ -154,7 +167,13 @@ class Replay:
         return self
 
     def break_at(
-        self, node: str | None = None, *, module: str | None = None, line: int | None = None, file: str | None = None, nonfinite: bool = False
+        self,
+        node: str | None = None,
+        *,
+        module: str | None = None,
+        line: int | None = None,
+        file: str | None = None,
+        nonfinite: bool = False,
     ) -> None:
         """Adds a breakpoint: before nodes whose name begins with `node`, of a `module`, made at a `line` (of `file`), or the first one that
         passes on NaN or infinity. What is given must hold together."""
@@ -179,32 +198,56 @@ class Replay:
         return [done for done in self._done if done.error is not None and not done.error <= tolerance]
 
 
-def replay_step(step: Step) -> ReplayedStep:
-    """One step, computed anew from what was recorded of it."""
+def replay_step(step: Step, engine: str = "backlight") -> ReplayedStep:
+    """One step, computed anew from what a record of `engine` says about it."""
     recorded = [None if x is None else x.values for x in step.passed]
     if step.node.leaf is not None:
         return ReplayedStep(step, [], 0.0)
-    arrived = [None if x is None else x.values for x in step.arrived]
-    if any(x is not None and x.values is None for x in step.arrived):
-        return ReplayedStep(step, recorded, None, "the gradients that arrived were not kept")
-    rebuilt = rebuild(step.node, step.passed)
-    if isinstance(rebuilt, str):
-        return ReplayedStep(step, recorded, None, rebuilt)
-    node, kept = rebuilt
-    several = node.op.outputs != 1
     try:
-        grads = node.run(list(arrived) if several else arrived[0], node.edges, True)
+        passed = _run(step, engine)
+    except Unknown as reason:
+        return ReplayedStep(step, recorded, None, str(reason))
     except Exception as error:  # a formula of ours that the recorded values don't fit
         return ReplayedStep(step, recorded, None, f"{type(error).__name__}: {error}")
-    passed = [None if g is None else np.asarray(g) for g, k in zip(grads, kept) if k]
     errors = [_error(a, b) for a, b in zip(passed, recorded) if b is not None]
+    if any(error > ROUNDING for error in errors):  # large where terms cancel: how much of it does the type explain?
+        try:
+            exact = _run(step, engine, precise=True)
+            errors = [_error(a, b, c) for a, b, c in zip(passed, recorded, exact) if b is not None]
+        except Exception:  # it can't be computed in double precision: then the difference stands
+            pass
     return ReplayedStep(step, passed, max(errors, default=None))
 
 
-def _error(a: np.ndarray | None, b: np.ndarray) -> float:
-    """The largest difference, relative to the largest element; infinite where one is finite and the other isn't."""
+def _run(step: Step, engine: str, precise: bool = False) -> list[np.ndarray | None]:
+    """What the step's node passes on by Backlight's formula. precise: computed in double precision."""
+    known = known_of(step.node, step.arrived, step.passed, engine)
+    arrived = [None if x is None else x.values for x in step.arrived]
+    if any(x is not None and x.values is None for x in step.arrived):
+        raise Unknown("the gradients that arrived were not kept")
+    if precise:
+        arrived = [_precise(x) for x in arrived]
+        known.tensors = {name: _precise(x) for name, x in known.tensors.items()}
+        known.result = tuple(_precise(x) for x in known.result)
+    node, kept = rebuild(step.node, known, precise)
+    grads = node.run(arrived if node.op.outputs != 1 else arrived[0], node.edges, True)
+    return [None if g is None else np.asarray(g) for g, k in zip(grads, kept) if k]
+
+
+def _precise(array: Any) -> Any:
+    """Floating-point elements in double precision."""
+    if array is None or array.dtype.kind not in "fc":
+        return array
+    return array.astype(np.float64 if array.dtype.kind == "f" else np.complex128)
+
+
+def _error(a: np.ndarray | None, b: np.ndarray, exact: np.ndarray | None = None) -> float:
+    """The largest difference, relative to the largest element; infinite where one is finite and the other isn't. What is computed
+    exactly tells how far off rounding puts `a`: if `b` isn't much farther off, there is no difference."""
     if a is None or a.shape != b.shape:
         return float("inf")
+    if exact is not None and np.isfinite(exact).all() and _distance(b, exact) <= 16 * _distance(a, exact):
+        return 0.0
     wide = np.complex128 if a.dtype.kind == "c" else np.float64
     a, b = a.astype(wide), b.astype(wide)
     same = (a == b) | (np.isnan(a) & np.isnan(b))
@@ -218,6 +261,10 @@ def _error(a: np.ndarray | None, b: np.ndarray) -> float:
     return float(difference.max()) / largest if largest else float(difference.max())
 
 
+def _distance(a: np.ndarray, exact: np.ndarray) -> float:
+    return float(np.abs(a - exact).max(initial=0))
+
+
 # Rebuilding a node
 
 
@@ -226,9 +273,13 @@ class _Names:
     """The operations of Backlight by the names of their nodes."""
 
     ops: dict[str, list[Op]] = field(default_factory=dict)
+    count: int = 0
 
     def of(self, node: str) -> list[Op]:
-        if not self.ops:
+        from .. import nn  # noqa: F401  (declares the operations of neural networks)
+
+        if self.count != len(OPS):  # some are declared when they are first needed
+            self.ops, self.count = {}, len(OPS)
             for op in OPS.values():
                 self.ops.setdefault(op.node_name, []).append(op)
         return self.ops.get(node, [])
@@ -237,95 +288,88 @@ class _Names:
 _names = _Names()
 
 
-def rebuild(line: Node, passed: list[Statistics | None]) -> tuple[Any, list[bool]] | str:
-    """(a node of Backlight's engine with what the recorded one had saved, which inputs can have a gradient); a text that says why not."""
-    candidates = _names.of(line.name)
+def rebuild(line: Node, known: Known, precise: bool = False) -> tuple[Any, list[bool]]:
+    """(a node of Backlight's engine with what the recorded one had saved, which inputs can have a gradient). `Unknown` says why not.
+    precise: its gradients are to be of double precision."""
+    candidates = _names.of(known.node)
+    decided = [op for op in candidates if op.name == known.operation]
     if not candidates:
-        return f"Backlight has no operation whose node is {line.name}"
+        raise Unknown(f"Backlight has no operation whose node is {line.name}")
     reasons = []
-    for op in candidates:
-        found = _rebuild_as(op, line, passed)
-        if not isinstance(found, str):
-            return found
-        reasons.append(found)
-    return reasons[0]
+    for op in decided or sorted(candidates, key=lambda op: -len(op.parameters)):  # the one that most is known for
+        try:
+            return _rebuild_as(op, line, known, precise)
+        except Unknown as reason:
+            reasons.append(reason)
+    raise reasons[0]
 
 
-def _rebuild_as(op: Op, line: Node, passed: list[Statistics | None]) -> tuple[Any, list[bool]] | str:
+def _rebuild_as(op: Op, line: Node, known: Known, precise: bool) -> tuple[Any, list[bool]]:
     op.build()
-    saved = {s.name: s for s in line.saved}
-    values = []
-    for name, (users, _shapes) in zip(op.inputs, op.saves):
-        known = saved.get("self" if name == "input" else name)
-        if users and known is None and any(p is not None for p in passed):
-            values.append(None)
-        elif not users or known is None:
-            values.append(None)
-        elif known.values is None:
-            return f"the values of saved {known.name} were not kept"
-        else:
-            values.append(Tensor._from(known.values))
     formulas = op.formulas if op.joint is None else (op.joint,) * len(op.inputs)
     kept = [f is not None for f in formulas]
-    edges: list[Any] = []
-    targets = iter(zip(line.edges, passed))
-    for keep in kept:
-        edge, value = next(targets, (None, None)) if keep else (None, None)
-        edges.append(EngineNode() if edge is not None and value is not None else None)
-    for i, (users, _shapes) in enumerate(op.saves):
-        needed = [j for j in users if edges[j] is not None]
-        if needed and values[i] is None and op.inputs[i] not in op.optional:
-            return f"it saved no {op.inputs[i]}"
-    result = None
-    if op.saves_output:
-        known = [s for s in line.saved if s.name == "result" or s.name.startswith("result")]
-        if not known or any(s.values is None for s in known):
-            return "it saved no result"
-        arrays = tuple(s.values for s in known)
-        result = arrays[0] if op.outputs == 1 else arrays
+    targets = zip_longest(line.edges, known.passed)
+    passed = [
+        gradient if edge is not None else None
+        for edge, gradient in (next(targets, (None, None)) if k else (None, None) for k in kept)
+    ]
+    edges = tuple(None if gradient is None else EngineNode() for gradient in passed)
     node = object.__new__(op.node_class)
-    node.edges, node.seq, node.hooks = tuple(edges), float("inf"), None
+    node.edges, node.seq, node.hooks = edges, float("inf"), None
+    saved, sizes = [], []
+    for name, gradient, (users, shape_users) in zip(op.inputs, passed, op.saves):
+        needed, size_needed = (name not in op.optional and any(edges[j] is not None for j in x) for x in (users, shape_users))
+        saved.append(_saved(known, name, needed) if users else None)
+        if shape_users:
+            sizes.append(_size(known, name, gradient, size_needed))
     if op.frees:
-        node.saved = (*values, result)
+        node.saved = (*saved, _result(known) if op.saves_output else None)
     if op.saves_output:
         node.output_version = None
-    shape_names = [name for name, (_users, shapes) in zip(op.inputs, op.saves) if shapes]
-    parameters = []
-    for name in shape_names:
-        key = f"{'self' if name == 'input' else name}_sym_sizes"
-        if key not in line.parameters:
-            size = next((s.shape for s in line.saved if s.name == ("self" if name == "input" else name)), None)
-            if size is None:
-                size = next((p.shape for p, i in zip(passed, op.inputs) if i == name and p is not None), None)
-            if size is None:
-                return f"the shape of {name} is not known"
-            parameters.append(tuple(size))
-        else:
-            size = line.parameters[key]
-            parameters.append(None if size is None else tuple(size))
-    for name in op.parameters:
-        key = "self" + name[5:] if name.startswith("input") else name
-        if key not in line.parameters:
-            return f"its parameter {name} is not known"
-        parameters.append(_signed(line.parameters[key]))
-    if shape_names or op.parameters:
-        node.parameters = tuple(parameters)
+    if sizes or op.parameters:
+        node.parameters = (*sizes, *(_parameter(op, formulas, known, name) for name in op.parameters))
     if op.broadcasts:
-        given = iter(passed)
-        shapes = [next(given, None) if keep else None for keep in kept]
-        node.shapes = tuple(None if s is None else (tuple(s.shape), s.values.dtype if s.values is not None else None) for s in shapes)
-        if any(s is not None and s[1] is None for s in node.shapes):
-            return "the gradients that it passed on were not kept"
+        if any(gradient is not None and gradient.values is None for gradient in passed):
+            raise Unknown("the gradients that it passed on were not kept")
+        node.shapes = tuple(
+            None if x is None or x.values is None else (tuple(x.shape), _precise(x.values).dtype if precise else x.values.dtype)
+            for x in passed
+        )
     return node, kept
 
 
-def _signed(value: Any) -> Any:
-    """PyTorch shows negative dimensions as unsigned numbers."""
-    if type(value) is int and value >= 1 << 63:
-        return value - (1 << 64)
-    if isinstance(value, (list, tuple)):
-        return tuple(_signed(x) for x in value)
-    return value
+def _saved(known: Known, name: str, needed: bool) -> Tensor | None:
+    """A tensor that the node had saved, as Backlight's nodes save it."""
+    values = known.tensors.get(name)
+    if values is None and needed:
+        raise Unknown(f"the values of saved {name} were not kept" if name in known.tensors else f"it saved no {name}")
+    return None if values is None else Tensor._from(values)
+
+
+def _size(known: Known, name: str, gradient: Statistics | None, needed: bool) -> tuple[int, ...] | None:
+    """The shape of an input."""
+    if name in known.sizes:
+        return known.sizes[name]
+    found = gradient if gradient is not None else known.tensors.get(name)
+    if found is None and needed:
+        raise Unknown(f"the shape of {name} is not known")
+    return None if found is None else tuple(found.shape)
+
+
+def _result(known: Known) -> Any:
+    if not known.result or all(x is None for x in known.result):
+        raise Unknown("it saved no result")
+    return known.result[0] if len(known.result) == 1 else known.result
+
+
+def _parameter(op: Op, formulas: Sequence[Any], known: Known, name: str) -> Any:
+    """A parameter; None if it isn't known and no formula reads it, which a leading underscore says."""
+    if name in known.parameters:
+        return known.parameters[name]
+    position = 2 + len(op.inputs) + op.parameters.index(name)  # behind the gradient, the inputs and the output
+    if any(f is not None and not f.__code__.co_varnames[position].startswith("_") for f in formulas):
+        raise Unknown(f"its parameter {name} is not known")
+    return None
 
 
 def statistics_of(array: np.ndarray | None) -> Statistics | None:

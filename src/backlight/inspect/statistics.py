@@ -8,7 +8,7 @@ import numpy as np
 
 from .schema import Statistics
 
-BLOCK = 16384  # elements: what a block is read for the second time comes from the first-level cache
+BLOCK = 65536  # elements: what is read for the second time comes from the second-level cache
 
 
 def measure(array: np.ndarray, policy: str) -> Statistics:
@@ -38,28 +38,29 @@ _shapes: dict[tuple, Statistics] = {}
 
 def fill(result: Statistics, array: np.ndarray) -> None:
     """Computes the numbers of `result`. The elements are read block by block, so memory is passed over once."""
-    flat = array.reshape(-1) if array.flags.c_contiguous else array.ravel("K")  # in the order of memory: no copy of a transposed one
+    flat = array.reshape(-1) if array.flags.c_contiguous else array.ravel("K")  # "K": no copy of a transposed one
     if flat.dtype.kind == "c":
         flat = np.abs(flat)
     elif flat.dtype.kind != "f" or flat.dtype.itemsize == 2:
         flat = flat.astype(np.float64 if flat.dtype.kind in "iub" else np.float32)
     squares, low, high, zeros = 0.0, math.inf, -math.inf, 0
-    for start in range(0, flat.size, BLOCK):
-        block = flat[start : start + BLOCK]
+    for block in (flat,) if 0 < flat.size <= BLOCK else (flat[i : i + BLOCK] for i in range(0, flat.size, BLOCK)):
         if block.size <= 64:  # exact to the last digit where it costs nothing
             block = block.astype(np.float64)
         squares += float(np.dot(block, block))
         if not math.isfinite(squares):
-            return _fill_nonfinite(result, array, flat)
-        low, high = min(low, float(block.min())), max(high, float(block.max()))
+            return _fill_carefully(result, array, flat)
+        low, high = min(low, float(np.minimum.reduce(block))), max(high, float(np.maximum.reduce(block)))
         zeros += int(np.count_nonzero(block == 0))
+    if squares < 1e-30 and zeros < flat.size:
+        return _fill_carefully(result, array, flat)
     result.norm, result.zeros, result.nonfinite = math.sqrt(squares), zeros, 0
     if flat.size:
         result.min, result.max = low, high
 
 
-def _fill_nonfinite(result: Statistics, array: np.ndarray, flat: np.ndarray) -> None:
-    """The same for elements that are NaN or infinite, or whose squares are."""
+def _fill_carefully(result: Statistics, array: np.ndarray, flat: np.ndarray) -> None:
+    """The same for elements that are NaN or infinite, or whose squares are, or are too small for their type."""
     wide = flat.astype(np.float64)
     finite = np.isfinite(wide)
     result.nonfinite = int(finite.size - np.count_nonzero(finite))

@@ -40,6 +40,9 @@ NOT_OBSERVABLE = [
     "operations that run in other threads, outside of modules' forward",
     "operations inside a function of torch.nn.functional or of C++ that consists of several: they are one operation",
     "hooks that were registered on tensors before the recording began; the calls of hooks on nodes are seen once the program read a grad_fn",
+    "where hooks of nodes were registered (where they are defined is known once they are called)",
+    "an optimizer's zero_grad when all its gradients are None already",
+    "operations after an optimizer's step that raised, until the next call of a module",
     "inference mode and anomaly mode; train() and eval() (each call of a module notes which was on)",
     "what saved-tensor hooks made of a saved tensor (checkpoint, offloading), and the calls of such hooks",
     "the ready queue of the engine (record.order() predicts it)",
@@ -91,8 +94,11 @@ class TorchRecorder(PassRecorder):
     def start(self) -> None:
         if self.active:
             raise RuntimeError("this recorder records already")
-        if any(isinstance(torch._C._get_function_stack_at(i), FunctionMode) for i in range(count_modes())):
-            raise RuntimeError("another recording is going on in this thread")
+        modes = [torch._C._get_function_stack_at(i) for i in range(count_modes())]
+        for other in [mode.recorder for mode in modes if isinstance(mode, FunctionMode)]:
+            if other.active:
+                raise RuntimeError("another recording is going on in this thread")
+            other._take_mode_away()  # it was stopped while a function of PyTorch ran
         self.active = True
         self.home = threading.get_ident()
         self.first_sequence = _next_sequence_number()
@@ -149,6 +155,8 @@ class TorchRecorder(PassRecorder):
             }.get(name)
         if name == "grad_fn":
             return self._grad_fn_read
+        if name == "grad":
+            return self._grad_read
         return partial(self._operation, name) if name in ("data", "T", "H", "mT", "mH", "real", "imag") else None
 
     def _operation(self, name: str, func: Any, args: Any, kwargs: Any) -> Any:
@@ -165,9 +173,9 @@ class TorchRecorder(PassRecorder):
             return func(*args, **kwargs)
         if count_modes():  # the program has a mode, too
             with unobserved():
-                before = self._before_operation(tensors)
+                before = self._before_operation(name, tensors)
         else:
-            before = self._before_operation(tensors)
+            before = self._before_operation(name, tensors)
         try:
             result = func(*args, **kwargs)
         except Exception as error:
@@ -183,15 +191,15 @@ class TorchRecorder(PassRecorder):
                 self._after_operation(name, tensors, arguments, outputs, *before)
         return result
 
-    def _before_operation(self, tensors: list) -> tuple:
+    def _before_operation(self, name: str, tensors: list) -> tuple:
         """What there is to know before an operation runs: it can change its inputs."""
-        known = self._tensors
+        known, inner = self._tensors, self._inner
         lines = []
         for t in tensors:
             found = known.get(id(t))
             line = found[1] if found is not None and found[0]() is t else self.tensor(t)
             lines.append(line)
-            if line.number in self._inner:
+            if inner and line.number in inner:
                 self._settle(t, line)
         try:
             versions = [t._version for t in tensors]
@@ -199,19 +207,21 @@ class TorchRecorder(PassRecorder):
             versions = [self.version(t) for t in tensors]
         grad_enabled = torch.is_grad_enabled()
         custom = None if grad_enabled else self._custom_function()
-        return lines, versions, grad_enabled, True in [x.requires_grad for x in lines], custom
+        detached = name == "detach_" and lines[0].requires_grad
+        return lines, versions, grad_enabled, detached, custom
 
     def _after_operation(
         self, name: str, tensors: list, arguments: list, outputs: list, inputs: list, versions: list, grad_enabled: bool,
-        wanted: bool, custom: schema.Op | None,
+        detached: bool, custom: schema.Op | None,
     ) -> None:  # fmt: skip
         """Records an operation that ran: `inputs` are the lines of `tensors`."""
         changed = [i for i, version in enumerate(versions) if version is not None and tensors[i]._version != version]
-        if not (changed or name in CONVERSIONS) and set(map(id, tensors)).issuperset(map(id, outputs)):
-            return  # it made nothing new: a question, or `x.contiguous()` of what is contiguous
-        op = self.op(name, inputs, arguments, grad_enabled)
+        if not changed and name not in CONVERSIONS and not _any_new(outputs, tensors):
+            return  # a question, or `x.contiguous()` of what is contiguous
+        op = self.op(name, inputs, arguments, grad_enabled, 4)  # above the caller and __torch_function__
         if self.thread.adopted:
             self._adopt_custom_nodes(op)
+        node = None
         for position, output in enumerate(outputs or [tensors[i] for i in changed]):
             grad_fn = output.grad_fn
             node = None if grad_fn is None else self.node(grad_fn, op)
@@ -231,14 +241,19 @@ class TorchRecorder(PassRecorder):
             if custom is not None:
                 self._inner.add(line.number)
         if name in ("detach_", "set_data"):
-            self._rewired(op, tensors, inputs, wanted)
-        elif wanted and not changed and custom is None and (grad_enabled or op.during is None):
+            self._rewired(op, tensors, inputs, detached)
+        elif node is None and not changed and (grad_enabled or op.during is None) and not self._has_node(custom):
             op.cut = self.cut_of(op)
         if name in ("data", "numpy"):  # somebody can write unseen
             for t in tensors:
                 self._measured[id(t)] = weakref.ref(t), -1, schema.Statistics(())
         for i in changed:
             self._written(tensors[i], op, versions[i])
+
+    @staticmethod
+    def _has_node(custom: schema.Op | None) -> bool:
+        """Whether a custom Function will have a node, which passes on the gradients of what happens inside."""
+        return custom is not None and any(x.requires_grad for x in custom.inputs)
 
     @staticmethod
     def _find_saved(line: schema.Tensor, node: schema.Node) -> None:
@@ -259,11 +274,11 @@ class TorchRecorder(PassRecorder):
                 known.requires_grad, known.leaf = True, False
         self.written(line, op, before, tensor._version)
 
-    def _rewired(self, op: schema.Op, tensors: list, inputs: list, wanted: bool) -> None:
+    def _rewired(self, op: schema.Op, tensors: list, inputs: list, detached: bool) -> None:
         """`detach_()` and `x.data = y` change what a tensor is."""
         line, tensor = inputs[0], tensors[0]
         if op.function == "detach_":
-            op.cut = "detach" if wanted else None
+            op.cut = "detach" if detached else None
         line.requires_grad, line.leaf, line.storage = tensor.requires_grad, tensor.is_leaf, self.storage(tensor)
         if line.leaf:
             line.node = None
@@ -283,6 +298,7 @@ class TorchRecorder(PassRecorder):
         before = torch.is_grad_enabled()
         result = func(*args, **kwargs)
         if args and bool(args[0]) != before and not (self.thread.quiet and self._is_quiet()):
+            self.thread.grad_off = not args[0]
             self.add(self.record.modes, schema.Mode, "grad", bool(args[0]), self.site(2)[0])
         return result
 
@@ -302,6 +318,16 @@ class TorchRecorder(PassRecorder):
             self.add(self.record.modes, schema.Mode, "requires_grad", after, self.site(2)[0], line)
         return result
 
+    def _grad_read(self, func: Any, args: Any, kwargs: Any) -> Any:
+        """The program reads `.grad`: worth noting at a tensor that never has one."""
+        result = func(*args, **kwargs)
+        if result is None and not self.thread.quiet:
+            tensor = args[0]
+            with unobserved():
+                if not (tensor.is_leaf or tensor.retains_grad):
+                    self.op("grad", [self._used(tensor)], [], torch.is_grad_enabled())
+        return result
+
     def _grad_set(self, func: Any, args: Any, kwargs: Any) -> Any:
         """The program assigns to `.grad`."""
         result = func(*args, **kwargs)
@@ -315,7 +341,7 @@ class TorchRecorder(PassRecorder):
         if line is None:
             with unobserved():
                 line, measured = self.tensor(tensor), None if value is None else self.statistics(value)
-        site, via = self.site()
+        site, via = self.site(3)  # above the caller and __torch_function__
         if via == "zero_grad":
             self._zero_grad_call(line, site)
         how = "cleared" if value is None else "assigned"
@@ -350,7 +376,10 @@ class TorchRecorder(PassRecorder):
                 self._resume()
             if not thread.modules and threading.get_ident() != self.home:
                 thread.pushed = self._push_mode()  # until this call ends
-            self.enter_module(module)
+            frame: FrameType | None = sys._getframe(1)
+            while frame is not None and frame.f_code is not self.module_call:
+                frame = frame.f_back
+            self.enter_module(module, None if frame is None else frame.f_back)
             thread.module_ids.append(id(module))
 
     def _module_ended(self, module: Any, *_args: Any) -> None:
@@ -404,6 +433,17 @@ class TorchRecorder(PassRecorder):
         thread.quiet = 0  # a step that raised
         thread.__dict__.pop("optimizers", None)
         return False
+
+
+def _any_new(outputs: list, tensors: list) -> bool:
+    """Whether an operation returned tensors that it didn't get."""
+    for output in outputs:
+        for tensor in tensors:
+            if output is tensor:
+                break
+        else:
+            return True
+    return False
 
 
 def _next_sequence_number() -> int:

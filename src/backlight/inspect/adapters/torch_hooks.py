@@ -88,7 +88,7 @@ class HookRecorder(NodeRecorder):
     def _call_hook(self, registration: schema.Registration, hook: Any, value: Any) -> Any:
         """Runs a hook of a tensor. The hooks of a gradient run before the step of its node begins."""
         running = self.thread.running[-1] if self.thread.running else None
-        of_gradient = registration.kind == "tensor"
+        of_gradient = registration.type == "tensor"
         first_op = len(self.record.ops)
         with unobserved():
             if running is not None:
@@ -113,7 +113,7 @@ class HookRecorder(NodeRecorder):
             node = None if grad_fn is None else self.node(grad_fn)
         step = None if running is None or of_gradient else running.step
         call = self.add(
-            self.record.hooks, schema.Hook, registration.kind, registration.function, registration.site, registration.order, step,
+            self.record.hooks, schema.Hook, registration.type, registration.function, registration.site, registration.order, step,
             step.node if step is not None else node, registration.tensor, [before], [after], changed,
         )  # fmt: skip
         if running is not None and of_gradient:
@@ -190,7 +190,7 @@ class HookRecorder(NodeRecorder):
             if kind == "posthook":
                 self._write_gradient(running)
             values: list = [self._measure(x) if isinstance(x, torch.Tensor) else None for x in gradients]
-        order = sum(hook.kind == kind and hook.step is step for hook in self.record.hooks[-32:])
+        order = sum(hook.type == kind and hook.step is step for hook in self.record.hooks[-32:])
         node = None if step is None else step.node
         call = self.add(
             self.record.hooks, schema.Hook, kind, getattr(code, "co_qualname", code.co_name), self.definition_of(code), order, step, node,
@@ -203,7 +203,7 @@ class HookRecorder(NodeRecorder):
         if all(x is None or isinstance(x, torch.Tensor) for x in gradients):
             call.after = [None if x is None else self._measure(x) for x in gradients]
             call.changed = True
-            if call.kind == "prehook" and call.step is not None:  # what the node itself receives
+            if call.type == "prehook" and call.step is not None:  # what the node itself receives
                 call.step.arrived = list(call.after)
                 running.arguments = id(result)
 

@@ -37,7 +37,7 @@ def name_of(name: str) -> str:
 
 
 # What a value is for the record:
-_PLAIN_TYPES = frozenset({int, float, bool, str, type(None)})
+PLAIN_TYPES = frozenset({int, float, bool, str, type(None)})
 TENSOR, PARAMETER, SEQUENCE, PLAIN, DTYPE, OTHER = range(6)
 
 
@@ -47,7 +47,7 @@ def kind_of(kind: type) -> int:
         return PARAMETER if issubclass(kind, torch.nn.Parameter) else TENSOR
     if issubclass(kind, (tuple, list)):
         return SEQUENCE
-    if kind in _PLAIN_TYPES:
+    if kind in PLAIN_TYPES:
         return PLAIN
     return DTYPE if kind is torch.dtype else OTHER
 
@@ -55,8 +55,8 @@ def kind_of(kind: type) -> int:
 def is_plain(value: Any) -> bool:
     """Whether a value consists of numbers, texts and None, and isn't long."""
     if isinstance(value, (tuple, list)):
-        return len(value) <= 16 and (_PLAIN_TYPES.issuperset(map(type, value)) or all(map(is_plain, value)))
-    return type(value) in _PLAIN_TYPES
+        return len(value) <= 16 and (PLAIN_TYPES.issuperset(map(type, value)) or all(map(is_plain, value)))
+    return type(value) in PLAIN_TYPES
 
 
 class NodeType:
@@ -79,17 +79,14 @@ class NodeType:
         for name, attribute, raw_attribute in self.tensors:
             try:
                 raw = getattr(node, raw_attribute)
-                if type(raw) is tuple:
-                    packed = any(getattr(one, "unpack_hook", None) is not None for one in raw)
-                else:
-                    packed = getattr(raw, "unpack_hook", None) is not None
-                value = None if packed else getattr(node, attribute)
+                if type(raw) is not tuple:
+                    if getattr(raw, "unpack_hook", None) is None and (value := getattr(node, attribute)) is not None:
+                        result.append((name, value))
+                elif all(getattr(one, "unpack_hook", None) is None for one in raw):
+                    values = enumerate(getattr(node, attribute))
+                    result += [(f"{name} {i}", tensor) for i, tensor in values if tensor is not None]
             except RuntimeError:  # freed, or modified since: backward will say so
                 continue
-            if type(value) is tuple:
-                result += [(f"{name} {i}", tensor) for i, tensor in enumerate(value) if tensor is not None]
-            elif value is not None:
-                result.append((name, value))
         return result
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -9,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from .. import schema
-from .torch_names import NodeType, is_plain, node_type
+from .torch_names import PLAIN_TYPES, NodeType, is_plain, node_type
 from .torch_tensors import TensorRecorder
 
 if TYPE_CHECKING:
     from types import FrameType
 
-KEY = "backlight"  # in a node's metadata
+_recorders = itertools.count()
 COMPILED = "what happens inside of functions that torch.compile compiled: each is one node, CompiledFunctionBackward"
 _APPLY = torch.autograd.Function.apply.__func__.__code__  # pyright: ignore[reportFunctionMemberAccess]
 
@@ -25,6 +26,7 @@ class NodeRecorder(TensorRecorder):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        self.key = f"backlight {next(_recorders)}"  # under which a node's line lies in its metadata
         self.first_sequence = 0  # of the nodes that were made since the recording began
         self._inner: set[int] = set()  # numbers of tensors that operations inside of custom Functions' forward made
         self._node_types: dict[type, NodeType] = {}
@@ -41,15 +43,13 @@ class NodeRecorder(TensorRecorder):
 
     def known_node(self, node: Any) -> schema.Node | None:
         """The line of a node, if this recording has one."""
-        line = node.metadata.get(KEY)
-        nodes = self.record.nodes
-        return line if line is not None and line.number < len(nodes) and nodes[line.number] is line else None
+        return node.metadata.get(self.key)
 
     def node(self, node: Any, op: schema.Op | None = None) -> schema.Node:
         """The line of a node. Those behind it that are unknown are written down, too: `op` made them all."""
-        nodes = self.record.nodes
-        line = node.metadata.get(KEY)
-        if line is not None and line.number < len(nodes) and nodes[line.number] is line:
+        key = self.key
+        line = node.metadata.get(key)
+        if line is not None:
             return line
         line = self._new_node(node, op)
         todo = [(node, line)]
@@ -59,8 +59,8 @@ class NodeRecorder(TensorRecorder):
                 if parent is None:
                     edges.append(None)
                     continue
-                parent_line = parent.metadata.get(KEY)
-                if parent_line is None or parent_line.number >= len(nodes) or nodes[parent_line.number] is not parent_line:
+                parent_line = parent.metadata.get(key)
+                if parent_line is None:
                     parent_line = self._new_node(parent, op)
                     if parent_line.leaf is None:
                         todo.append((parent, parent_line))
@@ -76,10 +76,12 @@ class NodeRecorder(TensorRecorder):
             if kind.name == "CompiledFunctionBackward" and COMPILED not in self.record.not_observable:
                 self.record.not_observable.append(COMPILED)
         nodes = self.record.nodes
+        number, sequence = next(nodes.numbers), node._sequence_nr()
         if kind.leaf:
-            line = schema.Node(0, kind.name, node._sequence_nr(), None, [], self.tensor(node.variable))
+            line = schema.Node(number, kind.name, sequence, None, [], self.tensor(node.variable), [], schema.EMPTY)
         else:
-            line = schema.Node(0, kind.name or node.name().rpartition("::")[2], node._sequence_nr(), op)
+            name = kind.name or node.name().rpartition("::")[2]
+            line = schema.Node(number, name, sequence, op, [], None, [], schema.EMPTY)
             if kind.has_saved:
                 self._add_saved(line, node, kind)
             running = self.thread.running
@@ -88,29 +90,29 @@ class NodeRecorder(TensorRecorder):
             if self.policy != "shapes":
                 node.register_hook(partial(self._after, line))
         node.register_prehook(partial(self._before, line))
-        line.number = next(nodes.numbers)
         nodes.append(line)
-        node.metadata[KEY] = line
+        node.metadata[self.key] = line
         return line
 
     def _add_saved(self, line: schema.Node, node: Any, kind: Any) -> None:
         if kind.parameters:
-            line.parameters = {}
-        if kind.parameters:
-            values = [(name, getattr(node, attribute)) for name, attribute in kind.parameters]
-            line.parameters = {name: list(x) if type(x) is tuple else x for name, x in values if is_plain(x)}
+            line.parameters = parameters = {}
+            for name, attribute in kind.parameters:
+                value = getattr(node, attribute)
+                if type(value) in PLAIN_TYPES:
+                    parameters[name] = value
+                elif is_plain(value):
+                    parameters[name] = list(value)
         for name, tensor in kind.saved_tensors(node) if kind.tensors else ():
-            found = self._tensors.get(id(tensor))
+            found, version = self._tensors.get(id(tensor)), self.version(tensor)
             if found is not None and found[0]() is tensor:
                 known = found[1]
-                saved = schema.Saved(name, known, known.shape, known.dtype, known.bytes, known.storage, self.version(tensor))
+                saved = schema.Saved(name, known, known.shape, known.dtype, known.bytes, known.storage, version)
             else:
                 storage = self.storage(tensor)
                 size = 0 if storage is None else tensor.nbytes
                 known = self._saved_line(line.op, storage)
-                saved = schema.Saved(
-                    name, known, tuple(tensor.shape), self._type_name(tensor.dtype), size, storage, self.version(tensor)
-                )
+                saved = schema.Saved(name, known, tuple(tensor.shape), self._type_name(tensor.dtype), size, storage, version)
             if self.policy == "full":
                 values = self._array_if_any(tensor)
                 saved.values = None if values is None else values.copy()
@@ -144,6 +146,8 @@ class NodeRecorder(TensorRecorder):
                 return op
         op = self.op(function.__name__, inputs, arguments, True)
         op.site, op.via = site, via
+        if not (self.thread.grad_off or any(x.requires_grad for x in inputs)):  # no node will pass on what happens inside
+            self.add(self.record.modes, schema.Mode, "grad", False, site)
         calls.append(op)
         del calls[:-64]
         return op

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from dataclasses import replace
 from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
@@ -15,10 +14,10 @@ from torch.autograd.graph import GradientEdge, get_gradient_edge
 from .. import schema
 from ..recorder import Running
 from .torch_hooks import HookRecorder
-from .torch_tensors import count_modes, place_of, unobserved
+from .torch_tensors import count_modes, place_of, push_mode, unobserved
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
 
 # Nodes that pass on the elements that arrived, in another shape, mostly without a copy.
@@ -86,15 +85,17 @@ class PassRecorder(HookRecorder):
         line.root_edges = [schema.Edge(self.node(node), number) for node, number in starts]
         if self.policy != "shapes":
             line.losses = [self.statistics(t) for t in tensors]
-        nodes = list(_reachable([edge.node for edge in line.root_edges]))
+        if create_graph or self.policy != "shapes":
+            walked = _walk([node for node, _ in starts])
+            nodes = [self.node(node) for node in walked]
+            running.nodes = {its_line.number: node for its_line, node in zip(nodes, walked)}
+        else:
+            nodes = _reachable([edge.node for edge in line.root_edges])
         line.nodes = len(nodes)
         saved = {s.storage: s.bytes for node in nodes if node.freed_by is None for s in node.saved}
         line.bytes = sum(saved.values())
-        if create_graph or self.policy != "shapes":
-            running.nodes = {self.node(node).number: node for node in _walk([node for node, _ in starts])}
-            if self.policy == "shapes":  # nodes that steps create are found in what they pass on
-                for number, node in running.nodes.items():
-                    running.handles.append(node.register_hook(partial(self._after, self.record.nodes[number])))
+        if create_graph and self.policy == "shapes":  # nodes that steps create are found in what they pass on
+            running.handles = [running.nodes[x.number].register_hook(partial(self._after, x)) for x in nodes]
         return running
 
     def _end(self, running: Running | None, error: BaseException | None, profiling: bool) -> None:
@@ -126,15 +127,17 @@ class PassRecorder(HookRecorder):
         """A node's prehook: the node is about to run."""
         if not self.active:
             return
-        running = self.thread.running
-        current = running[-1] if running else self._unexpected_pass(line)
-        if current is not None:
-            if count_modes():
+        stack = self.thread.running
+        running = stack[-1] if stack else self._unexpected_pass(line)
+        if count_modes():
+            if running is not None:
                 with unobserved():
-                    self._begin_step(current, line, gradients)
-            else:
-                self._begin_step(current, line, gradients)
-        self._push_mode()  # PyTorch turns it off again when the node and its hooks have run
+                    self._begin_step(running, line, gradients)
+            self._push_mode()
+            return
+        if running is not None:
+            self._begin_step(running, line, gradients)
+        push_mode(self.mode)  # PyTorch turns it off again when the node and its hooks have run
 
     def _begin_step(self, running: Running, line: schema.Node, gradients: Any) -> None:
         if running.step is not None:
@@ -142,17 +145,11 @@ class PassRecorder(HookRecorder):
         if running.to.create_graph:
             self._look_for_nodes(running, line, gradients)
         shapes = self.policy == "shapes"
-        arrived: list = []
-        for output, gradient in enumerate(gradients):
-            if gradient is None:
-                arrived.append(None)
-            elif shapes:
-                arrived.append(self._shape(gradient))
-            else:
-                value = running.known.pop((line.number, output), None)
-                same = value is not None and value[1] == place_of(gradient)
-                arrived.append(value[0] if same else self._measure(gradient))  # pyright: ignore[reportOptionalSubscript]
-        if line.number in self._retainers:
+        if shapes:
+            arrived: list = [None if gradient is None else self._shape(gradient) for gradient in gradients]
+        else:
+            arrived = [None if x is None else self._measure_arrived(running, line, i, x) for i, x in enumerate(gradients)]
+        if self._retainers and line.number in self._retainers:
             self._retained(running, line, arrived)
         step = self.begin_step(line, arrived)
         running.arguments = id(gradients)
@@ -163,6 +160,11 @@ class PassRecorder(HookRecorder):
             before = None if leaf is None else leaf.grad
             running.write = step, line.leaf, "created" if before is None else "added to"
             running.before_write = None if shapes or before is None else self.statistics(before)
+
+    def _measure_arrived(self, running: Running, line: schema.Node, output: int, gradient: Any) -> schema.Statistics:
+        """What arrived at an output of a node, which isn't measured again if it is what another node passed on."""
+        known = running.known.pop((line.number, output), None)
+        return known[0] if known is not None and known[1] == place_of(gradient) else self._measure(gradient)
 
     def _after(self, line: schema.Node, passed: Any, arrived: Any) -> None:
         """A node's hook: the node has run."""
@@ -181,20 +183,21 @@ class PassRecorder(HookRecorder):
                 self._note_passed(running, step, passed, arrived)
 
     def _note_passed(self, running: Running, step: schema.Step, passed: Any, arrived: Any) -> None:
-        line = step.node
+        line, view = step.node, step.node.name in VIEWS
         for edge, gradient in zip(line.edges, passed):
             if edge is None or gradient is None:
                 step.passed.append(None)
                 continue
-            value = self._same_elements(step, gradient, arrived) if line.name in VIEWS else None
+            value = self._same_elements(step, gradient, arrived) if view else None
             value = value or self._measure(gradient)
             step.passed.append(value)
             if value.norm is not None:
                 running.known[edge.node.number, edge.output] = value, place_of(gradient)
-        node = running.nodes.get(line.number)
-        if node is not None and self.is_remarkable(step):
+        if self.is_remarkable(step) and (node := running.nodes.get(line.number)) is not None:
             kind = self._node_types[type(node)]
-            arrays = [[None if g is None else self._array_if_any(g) for g in gradients] for gradients in (arrived, passed)]
+            arrays: list[list] = [[], []]
+            if any(x is not None and x.nonfinite for x in step.passed):
+                arrays = [[None if g is None else self._array_if_any(g) for g in x] for x in (arrived, passed)]
             self.look_closer(
                 step, lambda: {name: self._array_if_any(tensor) for name, tensor in kind.saved_tensors(node)}, *arrays
             )
@@ -204,9 +207,9 @@ class PassRecorder(HookRecorder):
         known, before = step.arrived[0], arrived[0]
         if known is None or known.nonfinite != 0 or self.policy == "full" or before is None:
             return None
-        if place_of(gradient) != place_of(before) or gradient.numel() != before.numel():
+        if gradient.data_ptr() != before.data_ptr() or gradient.numel() != before.numel():
             return None
-        return replace(known, shape=tuple(gradient.shape))
+        return schema.Statistics(tuple(gradient.shape), known.dtype, known.norm, known.min, known.max, known.zeros, 0)
 
     def _finish_step(self, running: Running) -> None:
         """A step and its hooks have run: the gradient lies in `.grad`, and what the node saved is gone."""
@@ -217,9 +220,10 @@ class PassRecorder(HookRecorder):
             step.seconds = perf_counter() - running.started
         if running.write is not None:
             self._write_gradient(running)
-        if step.node.saved and running.to.retain_graph is False:
-            step.freed = sum(saved.bytes for saved in step.node.saved)
-            step.node.freed_by = step
+        node = step.node
+        if node.saved and running.to.retain_graph is False:
+            step.freed = sum([saved.bytes for saved in node.saved])
+            node.freed_by = step
 
     def _write_gradient(self, running: Running) -> None:
         """The write into `.grad`, once per step, in its place among the hooks."""
@@ -256,15 +260,16 @@ def _sequence(values: Any) -> list:
     return list(values.values() if isinstance(values, Mapping) else values)
 
 
-def _reachable(nodes: list[schema.Node]) -> Iterator[schema.Node]:
-    seen = {node.number for node in nodes}
-    todo = list(nodes)
+def _reachable(nodes: list[schema.Node]) -> list[schema.Node]:
+    """The lines of nodes that can be reached from these."""
+    seen = set(nodes)
+    todo = list(seen)
     for node in todo:  # grows while it is walked
-        yield node
         for edge in node.edges:
-            if edge is not None and edge.node.number not in seen:
-                seen.add(edge.node.number)
+            if edge is not None and edge.node not in seen:
+                seen.add(edge.node)
                 todo.append(edge.node)
+    return todo
 
 
 def _walk(nodes: list) -> list:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 unobserved = torch._C.DisableTorchFunction  # what runs inside is seen by no mode: not by ours, and not by one of the program
 _NO_DISPATCH: Any = torch.Tensor.__torch_dispatch__  # pyright: ignore[reportAttributeAccessIssue]
 count_modes = torch._C._len_torch_function_stack
+push_mode = torch._C._push_on_torch_function_stack  # what a mode's `__enter__` does
 
 
 def place_of(tensor: Any) -> tuple[int, int] | None:
@@ -49,6 +50,7 @@ class TorchThread(Thread):
         self.pushed = False  # whether the mode was turned on for the outermost module's call
         self.paused = False  # whether the mode was turned off while an optimizer's step runs
         self.modules_at_step = 0  # how many modules' forward ran when the optimizer's step began
+        self.grad_off = False  # whether the program switched grad mode off
         self.cleared: set[int] = set()  # tensors whose `.grad` the last call of zero_grad cleared
         self.custom_calls: dict[type, list[schema.Op]] = {}  # of custom Functions, the latest
         self.adopted: list[schema.Node] = []  # nodes of custom Functions whose call wasn't seen
@@ -86,7 +88,7 @@ class TensorRecorder(Recorder):
         """Turns the mode on in this thread, and says whether it was off. PyTorch calls hooks without the modes of the program."""
         if count_modes() and self._has_mode():
             return False
-        torch._C._push_on_torch_function_stack(self.mode)  # what `__enter__` does
+        push_mode(self.mode)
         return True
 
     def _take_mode_away(self) -> None:
@@ -96,7 +98,7 @@ class TensorRecorder(Recorder):
             while (top := torch._C._pop_torch_function_stack()) is not self.mode:
                 above.append(top)
             for mode in reversed(above):
-                torch._C._push_on_torch_function_stack(mode)
+                push_mode(mode)
 
     # Tensors
 
@@ -132,10 +134,11 @@ class TensorRecorder(Recorder):
             key = tensor.shape, tensor.dtype
         except RuntimeError:  # a nested tensor
             key = (), tensor.dtype
-        found = self._shapes.get(key)
-        if found is None:
+        try:
+            return self._shapes[key]
+        except KeyError:
             found = self._shapes[key] = schema.Statistics(tuple(key[0]), self._type_name(key[1]))
-        return found
+            return found
 
     def _measure(self, tensor: Any) -> schema.Statistics:
         if self.policy == "shapes":
@@ -205,13 +208,13 @@ class TensorRecorder(Recorder):
             role = "parameter"
         else:
             role = "result" if node is not None else "leaf" if requires_grad else "constant"
-        base, number = tensor._base, 0 if node is None else tensor.output_nr
+        base, number, known = tensor._base, 0 if node is None else tensor.output_nr, self._shape(tensor)
         try:
-            shape, size, version = tuple(tensor.shape), tensor.nbytes, tensor._version
+            size, version = tensor.nbytes, tensor._version
         except (RuntimeError, NotImplementedError):  # nested, sparse, or an inference tensor
-            shape, size, version = self._shape(tensor).shape, 0, self.version(tensor)
+            size, version = 0, self.version(tensor)
         return schema.Tensor(
-            0, shape, self._type_names.get(tensor.dtype) or self._type_name(tensor.dtype), requires_grad,
+            0, known.shape, known.dtype, requires_grad,
             node is None, role, None, None, number, node, None if base is None else self.tensor(base), self.storage(tensor),
             size, version,
         )  # fmt: skip
