@@ -344,6 +344,10 @@ class Recorder:
             self.add(self.record.modules, schema.Module, name, type(module).__name__, parent, call, site, bool(module.training))
         )
 
+    def begin_module(self, module: Any) -> None:
+        """As if the module had been called just now: for a recording that begins inside of its call."""
+        self.enter_module(module)
+
     def leave_module(self) -> None:
         """The forward of the innermost module ended."""
         stack = self.thread.modules

@@ -130,8 +130,7 @@ class Watch:
         self._recorder, self._sample = recorder, None
         recorder.watch_module(model)
         # The call of the model began before the recording: only what is inside it would be known.
-        began: Callable = getattr(recorder, "_module_begins", lambda module, _arguments: recorder.enter_module(module))
-        began(model, ())
+        recorder.begin_module(model)
 
     def _passed(self, one: Pass) -> None:
         if one.call != "backward" or self._sample is not None:

@@ -223,7 +223,7 @@ class TorchRecorder(PassRecorder):
             self._adopt_custom_nodes(op)
         node = None
         for position, output in enumerate(outputs or [tensors[i] for i in changed]):
-            grad_fn = output.grad_fn
+            grad_fn = grad_fn_of(output) if grad_enabled else None  # nothing gets a node while grad mode is off
             node = None if grad_fn is None else self.node(grad_fn, op)
             line = self.known_tensor(output)
             if line is None:
@@ -324,7 +324,7 @@ class TorchRecorder(PassRecorder):
         if result is None and not self.thread.quiet:
             tensor = args[0]
             with unobserved():
-                if not (tensor.is_leaf or tensor.retains_grad):
+                if grad_fn_of(tensor) is not None and not tensor.retains_grad:
                     self.op("grad", [self._used(tensor)], [], torch.is_grad_enabled())
         return result
 
@@ -368,6 +368,9 @@ class TorchRecorder(PassRecorder):
             )
 
     # Modules and optimizers
+
+    def begin_module(self, module: Any) -> None:
+        self._module_begins(module, ())
 
     def _module_begins(self, module: Any, _args: Any) -> None:
         if not is_compiling() and self.active:

@@ -18,7 +18,7 @@ from torch.autograd.graph import _engine_run_backward
 from .. import schema
 from ..recorder import Running
 from .torch_nodes import NodeRecorder
-from .torch_tensors import unobserved
+from .torch_tensors import grad_fn_of, unobserved
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -51,7 +51,7 @@ class HookRecorder(NodeRecorder):
     def _registration(self, kind: str, function: str, tensor: Any) -> schema.Registration:
         with unobserved():
             line = self.tensor(tensor)
-            node = None if tensor.grad_fn is None else self.node(tensor.grad_fn)
+            node = None if (grad_fn := grad_fn_of(tensor)) is None else self.node(grad_fn)
         order = self._orders[kind, line.number] = self._orders.get((kind, line.number), -1) + 1
         return self.add(self.record.registrations, schema.Registration, kind, function, self.site(3)[0], order, node, line)
 
@@ -105,11 +105,13 @@ class HookRecorder(NodeRecorder):
             if pushed:
                 self._take_mode_away()
         with unobserved():
-            went_on = seen if result is None or not of_gradient else result
+            went_on = (
+                result if of_gradient and isinstance(result, torch.Tensor) else seen
+            )  # anything else: PyTorch raises, or ignores it
             changed = went_on is not seen or (seen is not None and seen._version != version)
             after = self._measure(went_on) if changed else before
             tensor = self.live(registration.tensor) if registration.tensor is not None else None
-            grad_fn = None if tensor is None else tensor.grad_fn
+            grad_fn = None if tensor is None else grad_fn_of(tensor)
             node = None if grad_fn is None else self.node(grad_fn)
         step = None if running is None or of_gradient else running.step
         call = self.add(

@@ -11,7 +11,7 @@ import torch
 
 from .. import schema
 from .torch_names import PLAIN_TYPES, NodeType, is_plain, node_type
-from .torch_tensors import TensorRecorder
+from .torch_tensors import TensorRecorder, grad_fn_of
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -161,7 +161,7 @@ class NodeRecorder(TensorRecorder):
 
     def _settle(self, tensor: Any, line: schema.Tensor) -> None:
         """A tensor that was made inside of a custom Function's forward, and is used: if that returned it, it has a node by now."""
-        grad_fn = tensor.grad_fn
+        grad_fn = grad_fn_of(tensor)
         if grad_fn is None:
             return
         self._inner.discard(line.number)

@@ -34,8 +34,14 @@ def place_of(tensor: Any) -> tuple[int, int] | None:
 
 
 def grad_fn_of(tensor: Any) -> Any:
-    """A tensor's node. None at a view that became invalid because another view of the same tensor was written."""
+    """A tensor's node. None at a view that became invalid because another view of the same tensor was written.
+
+    Looking makes a view that is out of date fetch a new node. With grad mode off the program would not have caused that, and the
+    node would be another, so then views that may have been written aren't asked.
+    """
     try:
+        if not torch.is_grad_enabled() and tensor._is_view() and tensor._version:
+            return None
         return tensor.grad_fn
     except RuntimeError:
         return None
