@@ -56,7 +56,7 @@ def test_training_step():
     model = nn.Sequential(nn.Linear(3, 4), nn.ReLU(inplace=True), nn.Linear(4, 2))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     x, y = torch.randn(5, 3), torch.tensor([0, 1, 0, 1, 1])
-    with recording("norms") as record:
+    with recording("full") as record:
         loss = cross_entropy(model(x), y)
         loss.backward()
         optimizer.step()

@@ -95,7 +95,7 @@ class NodeRecorder(TensorRecorder):
         return line
 
     def _add_saved(self, line: schema.Node, node: Any, kind: Any) -> None:
-        if kind.parameters:
+        if kind.parameters and self.policy == "full":  # only replay needs them, and each costs half a microsecond
             line.parameters = parameters = {}
             for name, attribute in kind.parameters:
                 value = getattr(node, attribute)
