@@ -319,7 +319,7 @@ def _write(record: Record, arguments: argparse.Namespace) -> None:
             say(f"can't write {path}: {error.strerror}")
     width = arguments.width or get_terminal_size((80, 24)).columns
     try:
-        terminal.write(record, sys.stdout, width, arguments.steps)
+        terminal.write(record, sys.stdout, width, arguments.steps, getattr(arguments, "passes", None) or 3)
     except BrokenPipeError:  # `backlight trace ... | head`: the reader has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 

@@ -101,11 +101,11 @@ class Record:
 
     # Views
 
-    def to_text(self, width: int = 80, steps: int = 100) -> str:
-        """Tables and trees as plain text that is at most `width` columns wide."""
+    def to_text(self, width: int = 80, steps: int = 100, passes: int = 3) -> str:
+        """Findings, tables and trees as plain text that is at most `width` columns wide: the first `passes`, and of each the first `steps`."""
         from .render import terminal
 
-        return terminal.to_text(self, width, steps)
+        return terminal.to_text(self, width, steps, passes)
 
     def to_html(self, path: str | os.PathLike[str] | None = None) -> str:
         """One page that works without a network, as text; also written to `path` if given."""

@@ -37,16 +37,16 @@ SEVERITIES = {"error": "red", "warning": "yellow", "note": "cyan"}
 _OTHER_LETTERS = str.maketrans("µ…·−×", "u~.-x")
 
 
-def to_text(record: Record, width: int = 80, steps: int = 100) -> str:
+def to_text(record: Record, width: int = 80, steps: int = 100, passes: int = 3) -> str:
     """The record as plain text."""
     console = Console(file=io.StringIO(), width=width, color_system=None, force_terminal=False, legacy_windows=False)
-    return _render(record, console, steps)
+    return _render(record, console, steps, passes)
 
 
-def write(record: Record, file: TextIO, width: int, steps: int = 100) -> None:
+def write(record: Record, file: TextIO, width: int, steps: int = 100, passes: int = 3) -> None:
     """Writes the record below what a file has already, in colour where that is a terminal that wants it (see NO_COLOR)."""
     colours = None if os.environ.get("NO_COLOR") else "auto"
-    write_text("\n" + _render(record, Console(file=file, width=width, color_system=colours), steps), file)
+    write_text("\n" + _render(record, Console(file=file, width=width, color_system=colours), steps, passes), file)
 
 
 def write_text(text: str, file: TextIO) -> None:
@@ -58,8 +58,8 @@ def write_text(text: str, file: TextIO) -> None:
     file.flush()
 
 
-def _render(record: Record, console: Console, limit: int) -> str:
-    return render(_record(record, console.width, limit), console)
+def _render(record: Record, console: Console, limit: int, passes: int) -> str:
+    return render(_record(record, console.width, limit, passes), console)
 
 
 def render(parts: Iterable[RenderableType], console: Console) -> str:
@@ -72,7 +72,7 @@ def render(parts: Iterable[RenderableType], console: Console) -> str:
     return "".join(line.rstrip() + "\n" for line in capture.get().splitlines())
 
 
-def _record(record: Record, width: int, limit: int) -> list[RenderableType]:
+def _record(record: Record, width: int, limit: int, passes: int) -> list[RenderableType]:
     place = places([*(site for finding in record.findings for site in finding.sites.values()), *record.sites])
     parts: list[RenderableType] = []
     if record.events:
@@ -82,8 +82,11 @@ def _record(record: Record, width: int, limit: int) -> list[RenderableType]:
     if not record.passes:
         parts.append(_line("No backward pass ran."))
         parts += _modules(summary.modules(record, None), width, limit)
-    for i, one in enumerate(record.passes):
+    for i, one in enumerate(record.passes[:passes]):
         parts += [""] * bool(i) + _pass(record, one, width, limit, place)
+    if len(record.passes) > passes:
+        more = count(len(record.passes) - passes, "more backward pass")
+        parts += ["", _line(f"… and {more}", "dim")]
     return parts
 
 
