@@ -13,7 +13,7 @@ import sys
 import time
 import warnings
 
-STEPS = 10  # recorded in one recording: beginning and ending one is not what a step costs
+STEPS = 20  # recorded in one recording: beginning and ending one is not what a step costs
 
 
 def cost(package: str, rounds: int = 15) -> dict[str, list[float]]:

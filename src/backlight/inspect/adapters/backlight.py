@@ -76,7 +76,8 @@ class BacklightRecorder(Recorder):
     # Tensors
 
     def tensor(self, tensor: Any) -> schema.Tensor:
-        return super().tensor(physical(tensor))
+        found = self._tensors.get(id(tensor))
+        return found[1] if found is not None and found[0]() is tensor else super().tensor(physical(tensor))
 
     def known_tensor(self, tensor: Any) -> schema.Tensor | None:
         return super().known_tensor(physical(tensor))
@@ -345,9 +346,9 @@ class BacklightRecorder(Recorder):
 
     def gradient_set(self, tensor: Any, value: Any) -> None:
         """The program assigned to `.grad`."""
-        site, via = self.site(2)
+        site, via = self.site_of(sys._getframe(1))
         how = "cleared" if value is None else "assigned"
-        if via == "zero_grad" and self._last_optimizer_call() != site:
+        if via == "zero_grad" and self._last_optimizer_call() is not site:
             self.add(self.record.optimizers, schema.Optimizer, -1, "", "zero_grad", site)
         measured = None if value is None else measure(value.array, self.policy)
         self.add(self.record.gradient_writes, schema.GradientWrite, self.tensor(tensor), how, site, None, measured)
@@ -427,7 +428,8 @@ class BacklightRecorder(Recorder):
         running = stack[-1] if stack else None
         if running is None:
             return
-        line = self.known_node(node) or self.node(node)
+        extra = getattr(node, "extra", None)
+        line = (None if extra is None else extra.get(self._key)) or self.node(node)
         grads = g if type(g) is list else (g,)
         if self.policy == "shapes":
             arrived = [None if x is None else _shape_of(x) for x in grads]
