@@ -100,10 +100,10 @@ class Recorder:
         self._sites: dict[tuple[int, int], schema.Site] = {}
         self._codes: list[CodeType] = []
         self._tensors: dict[int, tuple[weakref.ref, schema.Tensor]] = {}
-        self._leaves: list[tuple[weakref.ref, schema.Tensor]] = []  # of the last pass
+        self._leaves: list[schema.Tensor] = []  # of the last pass
         self._gradients: dict[int, tuple[weakref.ref, schema.Tensor]] | None = {}  # by id: their `.grad`, and whose it is
         self._last_gradients: tuple[list, list[schema.ParameterGradient]] = [], []
-        self._references: dict[int, weakref.ref] = {}  # to the tensors of record.tensors
+        self._ids: dict[int, int] = {}  # of the tensors of record.tensors: numbers, which the cycle collector needn't look at
         self._module_calls: dict[int, int] = {}
         self._module_names: dict[int, tuple[weakref.ref, str]] = {}
         self._roots: dict[int, weakref.ref] = {}
@@ -254,8 +254,8 @@ class Recorder:
         tensors = self.record.tensors
         line.number = next(tensors.numbers)
         tensors.append(line)
-        self._references[line.number] = reference = weakref.ref(tensor)
-        self._tensors[id(tensor)] = reference, line
+        self._ids[line.number] = identity = id(tensor)
+        self._tensors[identity] = weakref.ref(tensor), line
 
     def known_tensor(self, tensor: Any) -> schema.Tensor | None:
         """The line of a tensor that was seen before."""
@@ -264,7 +264,8 @@ class Recorder:
 
     def live(self, line: schema.Tensor) -> Any:
         """The tensor of a line, None if it is gone."""
-        return self._references[line.number]()
+        found = self._tensors.get(self._ids[line.number])
+        return found[0]() if found is not None and found[1] is line else None
 
     def alive(self) -> Iterator[tuple[Any, schema.Tensor]]:
         """The recorded tensors that still exist, with their lines."""
@@ -320,8 +321,8 @@ class Recorder:
         """The leaf whose `.grad` a tensor is. The leaves of the last pass are looked through when the first write after it comes."""
         if self._gradients is None:
             self._gradients = {}
-            for leaf, known in self._leaves:
-                grad = None if (live := leaf()) is None else self.gradient(live)
+            for known in self._leaves:
+                grad = None if (live := self.live(known)) is None else self.gradient(live)
                 if grad is not None:
                     self._gradients[id(grad)] = weakref.ref(grad), known
         found = self._gradients.get(id(tensor))
@@ -489,7 +490,7 @@ class Recorder:
         for tensor, known in self.alive() if any(key not in tensors for key in reached) else ():
             if id(known) in reached:
                 tensors.setdefault(id(known), (tensor, known))
-        self._leaves, self._gradients = [(self._references[known.number], known) for _, known in tensors.values()], None
+        self._leaves, self._gradients = [known for _, known in tensors.values()], None
         grads = [self.gradient(tensor) for tensor, _ in tensors.values()]
         state = [(known.number, tensor.requires_grad, g is None) for (tensor, known), g in zip(tensors.values(), grads)]
         if self.policy == "shapes" and state == self._last_gradients[0]:
