@@ -45,6 +45,34 @@ def test_dead_units_have_indices(torch):
     assert found.names == ["1"]
 
 
+def test_a_forward_pass_that_breaks(torch):
+    def program(torch):
+        x = torch.tensor([1.0, 0.0, 2.0], requires_grad=True)
+        w = torch.ones(3, requires_grad=True)
+        y = x.log()
+        z = y * w
+        z.sum().backward()
+
+    record, _result, _error = traced(torch, program)
+    found = only(record, "nonfinite")
+    assert (found.numbers["cause"], found.numbers["operation"], found.names) == ("forward", "log", ["y"])
+    assert (found.numbers["value"], found.numbers["element"], found.numbers["inputs"]) == (-np.inf, (1,), {"self": 0})
+    assert line_of(found.sites["origin"]) == "y = x.log()"
+    assert [str(f) for f in type(record).from_jsonl(record.to_jsonl()).findings if f.kind == "nonfinite"] == [str(found)]
+
+
+def test_data_that_is_not_finite(torch):
+    def program(torch):
+        x = torch.tensor([1.0, np.nan])
+        w = torch.ones(2, requires_grad=True)
+        (w * x).sum().backward()
+
+    record, _result, _error = traced(torch, program)
+    found = only(record, "nonfinite")
+    assert (found.numbers["cause"], found.numbers["given"]) == ("given", "x")
+    assert found.sites["origin"].text == "w * x"
+
+
 def test_hooks_that_never_ran(torch):
     def program(torch):
         x = torch.ones(2, requires_grad=True)

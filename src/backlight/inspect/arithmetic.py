@@ -153,6 +153,39 @@ def _fits(x: Any, shape: tuple[int, ...]) -> bool:
     return True
 
 
+def broken_forward(saved: Sequence[tuple[Any, Mapping[str, Any]]]) -> tuple[Any, dict[str, Any]] | None:
+    """The first operation of a forward pass whose result is not finite: (its line, what is known of it); None if no node saved such a value.
+
+    saved: the lines of a pass's nodes with what they saved. See `schema.Pass.broken` for what is known.
+    """
+    arrays = {node.number: {key: x for key, x in values.items() if _is_real(x)} for node, values in saved}
+    first: tuple[int, Any, dict[str, Any]] | None = None
+    for node, _values in saved:
+        for name, array in arrays[node.number].items():
+            if np.isfinite(array).all():
+                continue
+            tensor = next((s.tensor for s in node.saved if s.name == name), None)
+            made = node.op if name.startswith("result") else tensor.op if tensor is not None else None
+            op = made if made is not None else node.op
+            if op is None or (first is not None and first[0] <= op.at):
+                continue
+            finite = np.isfinite(array)
+            element = tuple(int(i) for i in np.unravel_index(int(np.argmin(finite)), array.shape))
+            found: dict[str, Any] = {
+                "value": float(array[element]), "element": element, "count": int(finite.size - np.count_nonzero(finite)), "size": int(finite.size),
+            }  # fmt: skip
+            if made is None:
+                found["given"] = name if tensor is None else tensor.number
+            else:
+                makers = {output.node.number for output in made.outputs if output.node is not None}
+                inputs = [
+                    (key, x) for number in makers for key, x in arrays.get(number, {}).items() if not key.startswith("result")
+                ]
+                found["inputs"] = {key: float(x[element]) for key, x in inputs if x.shape == array.shape}
+            first = op.at, op, found
+    return None if first is None else first[1:]
+
+
 def dead_units(node: str, saved: Mapping[str, Any]) -> dict[str, Any] | None:
     """Units of a ReLU that were off for the whole batch: dimension 1 of (N, C, ...), their indices and how many there are."""
     if base_name(node) not in ("Relu", "Threshold", "Relu6", "Hardtanh") or "result" not in saved and "self" not in saved:

@@ -16,7 +16,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any, Self
 
 from . import schema
-from .arithmetic import dead_units, explain_nonfinite
+from .arithmetic import broken_forward, dead_units, explain_nonfinite
 from .record import POLICIES, Record, Table
 from .statistics import measure
 
@@ -519,6 +519,11 @@ class Recorder:
             found = explain_nonfinite(name, saved(), arrived, passed)
             if found is not None:
                 step.details = {**step.details, "nonfinite": found}
+
+    def look_at_losses(self, line: schema.Pass, saved: Callable[[], list[tuple[schema.Node, dict[str, Any]]]]) -> None:
+        """Called when a pass of policy "norms" or "full" begins: finds what made a loss that is not finite."""
+        if any(loss is not None and loss.nonfinite for loss in line.losses) and (found := broken_forward(saved())) is not None:
+            line.broken_by, line.broken = found
 
     # Names
 

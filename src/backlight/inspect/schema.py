@@ -296,6 +296,8 @@ class Pass(Event):
     """One run of the backward engine: `call` ("backward" or "grad") at `site` from `roots`. `steps` are in the order in which they ran.
 
     `losses`: the values of the roots (not with policy "shapes").
+    `broken_by`: where a root's value is not finite, the first operation whose result is not finite, of those that nodes saved; `broken`: about
+    it: "value", "element", "count", "size", "inputs" (what it had saved there), or "given" (the number of a tensor that was not finite to begin with).
     `inputs`: the tensors that `grad` (or `backward(inputs=)`) was asked for, empty if it was all leaves. `parent`: the step in which a
     nested pass ran. `gradients`: what lies in the parameters' `.grad` afterwards. `error`: the text of the exception that
     ended it early. `bytes`: what the graph had saved when the pass began; `nodes`: how many it reaches.
@@ -315,6 +317,8 @@ class Pass(Event):
     nodes: int | None = None
     bytes: int | None = None
     losses: list[Statistics | None] = field(default_factory=list)
+    broken_by: Op | None = None
+    broken: Mapping[str, Any] = field(default_factory=_empty)
     gradients: list[ParameterGradient] = field(default_factory=list)
     steps: list[Step] = field(default_factory=list, metadata={"table": True})
 

@@ -403,6 +403,10 @@ class BacklightRecorder(Recorder):
                         storages.add(saved.storage)
                         line.bytes += saved.bytes
         if self.policy != "shapes":
+            self.look_at_losses(
+                line,
+                lambda: [(its_line, _saved_arrays(node, getattr(node, "saved", None))) for node, its_line in zip(nodes, lines)],
+            )
             incoming = running.incoming
             for edge in [*line.root_edges, *(edge for its_line in lines for edge in its_line.edges if edge is not None)]:
                 incoming[edge.node.number] = incoming.get(edge.node.number, 0) + 1

@@ -89,6 +89,7 @@ class PassRecorder(HookRecorder):
             walked = _walk([node for node, _ in starts])
             nodes = [self.node(node) for node in walked]
             running.nodes = {its_line.number: node for its_line, node in zip(nodes, walked)}
+            self.look_at_losses(line, lambda: [(its_line, self._saved_arrays(node)) for its_line, node in zip(nodes, walked)])
         else:
             nodes = _reachable([edge.node for edge in line.root_edges])
         line.nodes = len(nodes)
@@ -194,13 +195,15 @@ class PassRecorder(HookRecorder):
             if value.norm is not None:
                 running.known[edge.node.number, edge.output] = value, place_of(gradient)
         if self.is_remarkable(step) and (node := running.nodes.get(line.number)) is not None:
-            kind = self._node_types[type(node)]
             arrays: list[list] = [[], []]
             if any(x is not None and x.nonfinite for x in step.passed):
                 arrays = [[None if g is None else self._array_if_any(g) for g in x] for x in (arrived, passed)]
-            self.look_closer(
-                step, lambda: {name: self._array_if_any(tensor) for name, tensor in kind.saved_tensors(node)}, *arrays
-            )
+            self.look_closer(step, lambda: self._saved_arrays(node), *arrays)
+
+    def _saved_arrays(self, node: Any) -> dict[str, Any]:
+        """What a node saved, as arrays."""
+        kind = self._node_types[type(node)]
+        return {name: array for name, tensor in kind.saved_tensors(node) if (array := self._array_if_any(tensor)) is not None}
 
     def _same_elements(self, step: schema.Step, gradient: Any, arrived: Any) -> schema.Statistics | None:
         """The numbers of a gradient that is what arrived in another shape."""

@@ -44,6 +44,8 @@ def first(flow: Flow) -> Finding | None:
     """The origin of the first non-finite gradient of the record, and the chain of what followed."""
     for one in flow.record.passes:
         for step in one.steps:
+            if one.broken_by is not None and _is_earlier(one, step):
+                return _forward(flow, one, step)
             if "nonfinite" in step.details:
                 return _origin(flow, one, step)
             if any(x is not None and x.nonfinite for x in step.arrived):
@@ -93,6 +95,52 @@ def _origin(flow: Flow, one: Pass, step: Step) -> Finding:
         },
         labels([edge.node.leaf] if edge is not None and edge.node.leaf is not None else step.node.op.inputs if step.node.op else []),
     )  # fmt: skip
+
+
+def _is_earlier(one: Pass, step: Step) -> bool:
+    """Whether the operation that broke the forward pass tells more than this step, the first that could be to blame."""
+    found = step.details.get("nonfinite")
+    if found is None:
+        return any(x is not None and x.nonfinite for x in step.arrived)
+    return found["cause"] in ("non-finite saved value", "unknown") or one.broken_by is not step.node.op
+
+
+def _forward(flow: Flow, one: Pass, step: Step) -> Finding:
+    """The forward pass made the first non-finite value."""
+    op, found = one.broken_by, dict(one.broken)
+    assert op is not None
+    if type(found.get("given")) is int:
+        found["given"] = flow.record.tensors[found["given"]].label
+    chain, by_role = consequences(flow, one, step)
+    element = f"element {list(found['element'])}" if found["element"] else "its only element"
+    if "given" in found:
+        title = f"{found['given']} was not finite when {op.function} read it at {place(op.site)}"
+        text = f"{found['given']} has {found['count']} of {found['size']} elements that are not finite, first at {element}: {found['value']:.6g}. "
+        text += "No recorded operation made it, so it came into the program so: from the data, or from an earlier step."
+        fix = f"check {found['given']} where it comes from"
+    else:
+        title = f"first non-finite value: the forward pass made {found['value']:.6g} in {op.function} at {place(op.site)}"
+        values = ", ".join(f"{name} = {value:.6g}" for name, value in found.get("inputs", {}).items())
+        text = f"The result of {op.function} at {place(op.site)} has {found['count']} of {found['size']} elements that are not finite. At {element} "
+        text += f"it is {found['value']:.6g}{' for ' + values if values else ''}."
+        fix = f"look at the values that {op.function} gets here: keep them inside of its domain, or use a stable form"
+    text += " The loss is not finite because of it." + (" What followed: " + "; ".join(chain) + "." if chain else "")
+    return Finding(
+        "nonfinite",
+        "error",
+        title,
+        text,
+        fix,
+        sites(origin=op.site, backward=one.site) | by_role,
+        {
+            **found,
+            "cause": "given" if "given" in found else "forward",
+            "operation": op.function,
+            "pass": one.number,
+            "chain": chain,
+        },
+        [found["given"]] if "given" in found else labels(op.outputs),
+    )
 
 
 def _arrived(flow: Flow, one: Pass, step: Step) -> Finding:
