@@ -7,6 +7,8 @@ from contextlib import contextmanager
 from backlight.inspect import schema
 from backlight.inspect.record import Record
 
+TABLE_OF = {kind: name for name, kind in schema.TABLES.items()}
+
 
 class Finding:
     """Stands in for `explain.Finding`."""
@@ -29,7 +31,7 @@ class Program:
     def event(self, kind, **values):
         """Appends an event to its table and to the record."""
         self.clock += 2e-6
-        table = getattr(self.record, schema.TABLE_OF[kind])
+        table = getattr(self.record, TABLE_OF[kind])
         event = kind(number=len(table), at=len(self.record.events), time=self.clock, thread=0, **values)
         table.append(event)
         self.record.events.append(event)
@@ -37,7 +39,7 @@ class Program:
 
     def line(self, kind, **values):
         """Appends what has no time to its table."""
-        table = getattr(self.record, schema.TABLE_OF[kind])
+        table = getattr(self.record, TABLE_OF[kind])
         table.append(kind(number=len(table), **values))
         return table[-1]
 

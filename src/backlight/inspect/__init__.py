@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from . import recorder as _recorder
 from .diff import Difference, diff
+from .engines import engine_of_model
 from .explain.contributions import Contribution, Contributions, contributions, loss_terms
 from .explain.finding import Finding
 from .explain.functions import check_function
@@ -91,8 +92,7 @@ def attach(model: Any, optimizer: Any = None, policy: str = "norms") -> Recorder
     """
     if not hasattr(model, "named_parameters"):
         raise TypeError(f"attach() takes a module, not {type(model).__name__}")
-    engine = "torch" if type(next(iter(model.parameters()), model)).__module__.partition(".")[0] == "torch" else "backlight"
-    result = start(policy, engine)
+    result = start(policy, engine_of_model(model))
     result.watch_module(model)
     if optimizer is not None:
         result.optimizer_number(optimizer)

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from .statistics import first_false
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
@@ -110,7 +112,7 @@ def _by_rule(rule: Rule | None, saved: Mapping[str, Any], upstream: Any, g: Any)
     finite = np.isfinite(product)
     if finite.all():
         return None
-    element = tuple(int(i) for i in np.unravel_index(int(np.argmin(finite)), product.shape))
+    element = first_false(finite)
     slope_here, derivative_here = float(slope[element]), float(derivative[element])
     values = {key: float(np.broadcast_to(x, product.shape)[element]) for key, x in wide.items() if _fits(x, product.shape)}
     if np.isnan(derivative_here):
@@ -127,7 +129,7 @@ def _by_rule(rule: Rule | None, saved: Mapping[str, Any], upstream: Any, g: Any)
 
 def _by_inspection(saved: Mapping[str, Any], g: Any, finite: Any) -> dict[str, Any]:
     """Without a rule: where it is, and whether a saved tensor was already not finite."""
-    element = tuple(int(i) for i in np.unravel_index(int(np.argmin(finite)), g.shape))
+    element = first_false(finite)
     value = g[element]
     bad = {key: int(x.size - np.count_nonzero(np.isfinite(x))) for key, x in saved.items() if _is_real(x)}
     bad = {f"non-finite in {key}": n for key, n in bad.items() if n}
@@ -170,7 +172,7 @@ def broken_forward(saved: Sequence[tuple[Any, Mapping[str, Any]]]) -> tuple[Any,
             if op is None or (first is not None and first[0] <= op.at):
                 continue
             finite = np.isfinite(array)
-            element = tuple(int(i) for i in np.unravel_index(int(np.argmin(finite)), array.shape))
+            element = first_false(finite)
             found: dict[str, Any] = {
                 "value": float(array[element]), "element": element, "count": int(finite.size - np.count_nonzero(finite)), "size": int(finite.size),
             }  # fmt: skip
@@ -191,9 +193,7 @@ def dead_units(node: str, saved: Mapping[str, Any]) -> dict[str, Any] | None:
     if base_name(node) not in ("Relu", "Threshold", "Relu6", "Hardtanh") or "result" not in saved and "self" not in saved:
         return None
     result = saved.get("result", saved.get("self"))
-    if not _is_real(result) or result.ndim < 2:
-        return None
-    if not result.size:
+    if not _is_real(result) or result.ndim < 2 or not result.size:
         return None
     largest = np.maximum.reduce(result, axis=0 if result.ndim == 2 else (0, *range(2, result.ndim)))
     return {"units": np.flatnonzero(largest <= 0).tolist(), "of": result.shape[1]}

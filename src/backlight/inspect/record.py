@@ -221,7 +221,7 @@ class Record:
                 schema.decode(line, data, tables)
             except (ValueError, TypeError, KeyError) as error:
                 raise ValueError(f"{where}, line {number}: {error}") from None
-        self.events.extend(schema.chronological(lines))
+        self.events.extend(sorted((x for x in lines if isinstance(x, Event)), key=attrgetter("at")))
         for step in self.steps:
             step.in_pass.steps.append(step)
 

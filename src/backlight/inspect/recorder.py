@@ -365,8 +365,8 @@ class Recorder:
         )
         for root in roots:
             for name, child in root.named_modules():
-                self._module_names.setdefault(id(child), (weakref.ref(child), name))
-                if self._module_names[id(child)][0]() is not child:
+                known = self._module_names.get(id(child))
+                if known is None or known[0]() is not child:
                     self._module_names[id(child)] = weakref.ref(child), name
         found = self._module_names.get(id(module))
         return found[1] if found is not None and found[0]() is module else type(module).__name__
@@ -482,7 +482,7 @@ class Recorder:
         reached = {id(step.node.leaf) for step in line.steps if step.node.leaf is not None}
         if self._members is None:
             members = [[(weakref.ref(p), self.tensor(p)) for p in root.parameters()] for root in self._root_modules()]
-            self._members = members
+            self._members = members  # only now: a parameter seen for the first time resets it
         tensors: dict[int, tuple[Any, schema.Tensor]] = {}
         for parameters in self._members:
             if not reached or any(id(known) in reached for _, known in parameters):
@@ -554,8 +554,8 @@ class Recorder:
         else:
             modules = []
         variables = _variables(frame, self) if frame is not None else {}
+        self._most_roots = max(self._most_roots, len(modules))
         for module in modules:
-            self._most_roots = max(self._most_roots, len(modules))
             if id(module) in variables:
                 self._root_names.setdefault(id(module), variables[id(module)])
             prefix = f"{self._root_names.get(id(module), type(module).__name__)}." if self._most_roots > 1 else ""
@@ -583,6 +583,21 @@ class Recorder:
 
 
 _MODULE_BEGINS = Recorder.enter_module.__code__
+
+
+PLAIN_TYPES = frozenset({int, float, bool, str, type(None)})
+
+
+def is_plain(value: Any) -> bool:
+    """Whether a value consists of numbers, texts and None, and isn't long."""
+    if isinstance(value, (tuple, list)):
+        return len(value) <= 16 and (PLAIN_TYPES.issuperset(map(type, value)) or all(map(is_plain, value)))
+    return type(value) in PLAIN_TYPES or isinstance(value, (int, float, str))
+
+
+def name_of_hook(function: Any) -> str:
+    """What a hook is called."""
+    return getattr(function, "__qualname__", None) or getattr(function, "__name__", None) or type(function).__name__
 
 
 def _program() -> str:

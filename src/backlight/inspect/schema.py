@@ -17,12 +17,9 @@ import types
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from functools import cache
-from typing import TYPE_CHECKING, Any, Union, get_args, get_origin, get_type_hints
+from typing import Any, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
 
 VERSION = 1
 EMPTY: Mapping[str, Any] = types.MappingProxyType({})  # what most nodes and steps have to add: one object for all
@@ -56,11 +53,6 @@ class Statistics:
     @property
     def size(self) -> int:
         return math.prod(self.shape)
-
-    @property
-    def finite(self) -> bool | None:
-        """Whether all elements are finite; None where that was not measured."""
-        return None if self.nonfinite is None else self.nonfinite == 0
 
 
 @dataclass(slots=True)
@@ -443,7 +435,6 @@ TABLES: dict[str, type[Line]] = {
     "steps": Step, "hooks": Hook, "registrations": Registration, "gradient_writes": GradientWrite, "optimizers": Optimizer,
     "errors": Error,
 }  # fmt: skip
-TABLE_OF = {kind: name for name, kind in TABLES.items()}
 
 
 # JSON
@@ -607,8 +598,3 @@ def _variable(node: ast.AST) -> str | None:
 
 def _name(node: ast.AST) -> str | None:
     return ast.unparse(node) if isinstance(node, (ast.Name, ast.Attribute, ast.Subscript)) else None
-
-
-def chronological(lines: Iterable[Line]) -> Iterator[Event]:
-    """The events among these, in the order in which they happened."""
-    return iter(sorted((x for x in lines if isinstance(x, Event)), key=lambda x: x.at))

@@ -69,11 +69,16 @@ def _fill_carefully(result: Statistics, array: np.ndarray, flat: np.ndarray) -> 
     if rest.size:
         result.min, result.max = float(rest.min()), float(rest.max())
     if result.nonfinite:
-        result.bad = tuple(int(i) for i in np.unravel_index(int(np.argmin(np.isfinite(array))), array.shape))
+        result.bad = first_false(np.isfinite(array))
         result.norm = math.nan if np.isnan(wide).any() else math.inf
     else:
         largest = float(np.abs(wide).max())
         result.norm = largest * float(np.linalg.norm(wide / largest))
+
+
+def first_false(mask: np.ndarray) -> tuple[int, ...]:
+    """The index of the first False element."""
+    return tuple(int(i) for i in np.unravel_index(int(np.argmin(mask)), mask.shape))
 
 
 def _type_name(array_type: np.dtype) -> str:

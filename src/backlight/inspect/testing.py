@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import gc
 import os
-import sys
 from contextlib import contextmanager
 from fnmatch import fnmatchcase
 from importlib import import_module
@@ -17,6 +16,7 @@ from textwrap import indent
 from typing import TYPE_CHECKING, Any
 
 from . import start
+from .engines import engine_of, imported_engines
 from .explain import findings
 from .explain.ask import explain
 from .explain.finding import Finding, listed, place, size_of
@@ -73,7 +73,7 @@ class Checks:
             raise ValueError("none of the model's parameters requires grad: there is nothing to check")
         for parameter in wanted.values():
             parameter.grad = None
-        with _recording("norms", _engine_of(next(iter(wanted.values())))) as recorder:
+        with _recording("norms", engine_of(next(iter(wanted.values())))) as recorder:
             recorder.watch_module(model)
             value: Any = loss() if callable(loss) else loss
             if not hasattr(value, "backward"):
@@ -181,7 +181,7 @@ class Checks:
             raise AssertionError(str(finding))
         checked = [x for x in inputs if getattr(x, "requires_grad", False)]
         if all(str(x.dtype).endswith(("float64", "complex128")) for x in checked):
-            gradcheck = import_module(f"{_engine_of(checked[0])}.autograd.gradcheck")
+            gradcheck = import_module(f"{engine_of(checked[0])}.autograd.gradcheck")
             try:
                 gradcheck.gradcheck(function, inputs)
             except gradcheck.GradcheckError as error:
@@ -203,7 +203,7 @@ class _Recording:
         if isinstance(allow, str):
             raise TypeError(f"allow must be a tuple of kinds, such as ({allow!r},), not the text {allow!r}")
         self.policy, self.allow, self.guessed = policy, allow, engine is None
-        self.engine = engine or _imported_engines()[-1]
+        self.engine = engine or imported_engines()[-1]
 
     def __enter__(self) -> Record:
         self.recorder = start(self.policy, self.engine)
@@ -228,19 +228,6 @@ class _Recording:
 # Recording
 
 
-def _imported_engines() -> list[str]:
-    """The engines that can have run: Backlight, and PyTorch if somebody has imported it."""
-    return ["backlight", "torch"] if getattr(sys.modules.get("torch"), "__name__", None) == "torch" else ["backlight"]
-
-
-def _engine_of(tensor: Any) -> str:
-    if "torch" in _imported_engines() and isinstance(tensor, sys.modules["torch"].Tensor):
-        return "torch"
-    if isinstance(tensor, sys.modules["backlight"].Tensor):
-        return "backlight"
-    raise TypeError(f"expected a tensor of Backlight or PyTorch, not {type(tensor).__name__}")
-
-
 @contextmanager
 def _recording(policy: str, engine: str) -> Iterator[Recorder]:
     recorder = start(policy, engine)
@@ -257,7 +244,7 @@ def _recording(policy: str, engine: str) -> Iterator[Recorder]:
 @contextmanager
 def _recordings(policy: str) -> Iterator[list[Recorder]]:
     """Of all engines that can be the one: a function can't be asked which it uses before it has run."""
-    first, *others = _imported_engines()
+    first, *others = imported_engines()
     with _recording(policy, first) as one:
         if not others:
             yield [one]

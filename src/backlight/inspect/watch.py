@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from .engines import engine_of_model
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from typing import Self
@@ -84,7 +86,7 @@ class Watch:
         self.every = every
         self.calls = 0
         self._model = weakref.ref(model)
-        self._engine = "torch" if _package(model) == "torch" else "backlight"
+        self._engine = engine_of_model(model)
         self._library = import_module(self._engine)
         self._recorder: Recorder | None = None
         self._sample: Sample | None = None
@@ -235,10 +237,6 @@ def _owner(parameter: str) -> str:
 
 def _norm(array: np.ndarray) -> float:
     return float(np.linalg.norm(np.asarray(array, np.complex128 if array.dtype.kind == "c" else np.float64)))
-
-
-def _package(model: Any) -> str:
-    return type(next(iter(model.parameters()), model)).__module__.partition(".")[0]
 
 
 # Where samples go

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import weakref
+from functools import cache
 from time import perf_counter
 from typing import Any
 
@@ -18,7 +19,7 @@ from ...sweeps import current_sweep
 from ...tensor import PLAIN, Parameter, Tensor
 from ...version import __version__
 from .. import schema
-from ..recorder import Recorder, Running
+from ..recorder import Recorder, Running, is_plain, name_of_hook
 from ..statistics import _type_name as type_name
 from ..statistics import measure, shape_only
 
@@ -86,9 +87,8 @@ class BacklightRecorder(Recorder):
         return isinstance(value, Tensor)
 
     def is_node(self, value: Any) -> bool:
-        return (
-            issubclass(type(value), Node) and type(value) is not Port
-        )  # isinstance would ask the value, which may answer with a warning
+        kind = type(value)  # isinstance would ask the value, which may answer with a warning
+        return issubclass(kind, Node) and kind is not Port
 
     def array(self, tensor: Any) -> np.ndarray:
         return tensor.array
@@ -162,8 +162,8 @@ class BacklightRecorder(Recorder):
 
     def node(self, node: Any, op: schema.Op | None = None) -> schema.Node:
         """The line of a node. Nodes behind it that are still unknown, made before recording began, are written down, too."""
-        extra = getattr(node, "extra", None)
-        if extra is not None and (line := extra.get(self._key)) is not None:
+        line = self.known_node(node)
+        if line is not None:
             return line
         line = self._new_node(node, op)
         todo = [(node, line)]
@@ -206,12 +206,7 @@ class BacklightRecorder(Recorder):
             for i, value in enumerate(getattr(node, "to_save", None) or ()):
                 self._add_one(line, node, f"tensor {i}", value)
             return
-        found = _names_of.get(op)
-        if found is None:
-            shapes = [f"{name}_sym_sizes" for name, (_users, shape_users) in zip(op.inputs, op.saves) if shape_users]
-            parameters = ["self" + name[5:] if name.startswith("input") else name for name in (*shapes, *op.parameters)]
-            found = _names_of[op] = ["self" if name == "input" else name for name in (*op.inputs, "result")], parameters
-        names, parameters = found
+        names, parameters = _names(op)
         if op.frees:
             for name, value in zip(names, node.saved or ()):
                 if value is not None:
@@ -219,11 +214,7 @@ class BacklightRecorder(Recorder):
                         self._add_one(line, node, name, one)
         if parameters:
             full = self.policy == "full"
-            line.parameters = {
-                name: value
-                for name, value in zip(parameters, node.parameters)
-                if full or type(value) in _PLAIN or _is_plain(value)
-            }
+            line.parameters = {name: value for name, value in zip(parameters, node.parameters) if full or is_plain(value)}
 
     def _add_one(self, line: schema.Node, node: Any, name: str, value: Any) -> None:
         array = value if type(value) is np.ndarray else getattr(value, "array", None)
@@ -260,10 +251,10 @@ class BacklightRecorder(Recorder):
                     lines.append(self.tensor(x))
             elif isinstance(x, (list, tuple)):
                 lines += [self.tensor(y) for y in x if isinstance(y, Tensor)]
-            elif _is_plain(x):
+            elif is_plain(x):
                 arguments.append(x)
         for p in parameters:
-            if _is_plain(p):
+            if is_plain(p):
                 arguments.append(p)
         op = self.op(function.strip("_"), lines, arguments, modes.grad)
         line = None
@@ -336,9 +327,8 @@ class BacklightRecorder(Recorder):
 
     def switched(self, mode: str, enabled: bool, tensor: Any = None) -> None:
         """A mode was switched, or a tensor's requires_grad."""
-        line = None if tensor is None else self.known_tensor(tensor)
-        if tensor is not None:
-            line = self.tensor(tensor)
+        line = None if tensor is None else self.tensor(tensor)
+        if line is not None:
             line.requires_grad, line.leaf = enabled, True
             if line.role in ("constant", "leaf"):
                 line.role = "leaf" if enabled else "constant"
@@ -395,7 +385,7 @@ class BacklightRecorder(Recorder):
         nodes = [node for node in sweep.steps if type(node) is not Port]
         line.nodes, line.bytes = len(nodes), 0
         storages: set[int | None] = set()
-        lines = [self.known_node(node) or self.node(node) for node in nodes]
+        lines = [self.node(node) for node in nodes]
         for node, its_line in zip(nodes, lines):
             if its_line.saved and getattr(node, "saved", True) is not None:
                 for saved in its_line.saved:
@@ -432,8 +422,7 @@ class BacklightRecorder(Recorder):
         running = stack[-1] if stack else None
         if running is None:
             return
-        extra = getattr(node, "extra", None)
-        line = (None if extra is None else extra.get(self._key)) or self.node(node)
+        line = self.node(node)
         grads = g if type(g) is list else (g,)
         if self.policy == "shapes":
             arrived = [None if x is None else _shape_of(x) for x in grads]
@@ -530,7 +519,7 @@ class BacklightRecorder(Recorder):
             tensor = node.leaf
         order = sum(r.type == kind and r.tensor is tensor and r.node is node for r in self.record.registrations)
         self._registered[handle] = self.add(
-            self.record.registrations, schema.Registration, kind, _name_of(function), self.site(2)[0], order, node, tensor
+            self.record.registrations, schema.Registration, kind, name_of_hook(function), self.site(2)[0], order, node, tensor
         )
 
     def hooked(self, kind: str, node: Any, number: int, function: Any, handle: int | None, before: Any, result: Any) -> None:
@@ -553,15 +542,19 @@ class BacklightRecorder(Recorder):
             ]
         tensor = line.leaf or (registration.tensor if registration else None) or _output(line, number)
         hook = self.add(
-            self.record.hooks, schema.Hook, kind, _name_of(function), registration.site if registration else None,
+            self.record.hooks, schema.Hook, kind, name_of_hook(function), registration.site if registration else None,
             registration.order if registration else 0, running.step, line, tensor, seen, went_on, result is not None,
         )  # fmt: skip
         if running.step is None:
             running.pending_hooks.append(hook)
 
 
-_names_of: dict[Any, tuple[list[str], list[str]]] = {}  # of an operation's saved tensors and parameters
-_PLAIN = frozenset((int, float, str, bool, type(None)))
+@cache
+def _names(op: Any) -> tuple[list[str], list[str]]:
+    """PyTorch's names of what an operation's node saves: of the tensors, and of its parameters, the shapes first."""
+    shapes = [f"{name}_sym_sizes" for name, (_users, shape_users) in zip(op.inputs, op.saves) if shape_users]
+    parameters = ["self" + name[5:] if name.startswith("input") else name for name in (*shapes, *op.parameters)]
+    return ["self" if name == "input" else name for name in (*op.inputs, "result")], parameters
 
 
 def _shape_of(x: Any) -> schema.Statistics:
@@ -586,11 +579,9 @@ def _saved_arrays(node: Any, saved: Any) -> dict[str, Any]:
     op = getattr(type(node), "op", None)
     if op is None or saved is None:
         return {}
-    result = {
-        name: _array(x) for name, x in zip((*op.inputs, "result"), saved) if x is not None and type(x) not in (Packed, tuple)
-    }
-    result.update(zip(op.parameters, node.parameters[-len(op.parameters) :] if op.parameters else ()))
-    return {"self" if name == "input" else name: x for name, x in result.items()}
+    names, parameters = _names(op)
+    result = {name: _array(x) for name, x in zip(names, saved) if x is not None and type(x) not in (Packed, tuple)}
+    return {**result, **dict(zip(parameters, node.parameters if parameters else ()))}
 
 
 def _output(node: schema.Node, number: int) -> schema.Tensor | None:
@@ -600,13 +591,3 @@ def _output(node: schema.Node, number: int) -> schema.Tensor | None:
     if node.op is None:
         return None
     return next((t for t in node.op.outputs if t.node is node and t.output == number), None)
-
-
-def _name_of(function: Any) -> str:
-    return getattr(function, "__qualname__", None) or getattr(function, "__name__", None) or type(function).__name__
-
-
-def _is_plain(value: Any) -> bool:
-    if isinstance(value, (tuple, list)):
-        return len(value) <= 16 and all(map(_is_plain, value))
-    return value is None or isinstance(value, (int, float, str, bool))

@@ -16,7 +16,7 @@ import torch
 from torch.autograd.graph import _engine_run_backward
 
 from .. import schema
-from ..recorder import Running
+from ..recorder import Running, name_of_hook
 from .torch_nodes import NodeRecorder
 from .torch_tensors import grad_fn_of, unobserved
 
@@ -219,7 +219,3 @@ def _arguments(frame: FrameType) -> list:
         rest = local.get(code.co_varnames[code.co_argcount + code.co_kwonlyargcount], ())
         values += rest
     return values
-
-
-def name_of_hook(function: Any) -> str:
-    return getattr(function, "__qualname__", None) or getattr(function, "__name__", None) or type(function).__name__

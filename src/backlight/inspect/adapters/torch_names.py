@@ -6,6 +6,8 @@ from typing import Any
 
 import torch
 
+from ..recorder import PLAIN_TYPES
+
 # Functions that say something about a tensor, or copy it whole: they are no operations.
 UNINTERESTING = frozenset(
     """size dim ndimension numel nelement stride storage_offset element_size data_ptr storage untyped_storage is_contiguous
@@ -37,7 +39,6 @@ def name_of(name: str) -> str:
 
 
 # What a value is for the record:
-PLAIN_TYPES = frozenset({int, float, bool, str, type(None)})
 TENSOR, PARAMETER, SEQUENCE, PLAIN, DTYPE, OTHER = range(6)
 
 
@@ -50,13 +51,6 @@ def kind_of(kind: type) -> int:
     if kind in PLAIN_TYPES:
         return PLAIN
     return DTYPE if kind is torch.dtype else OTHER
-
-
-def is_plain(value: Any) -> bool:
-    """Whether a value consists of numbers, texts and None, and isn't long."""
-    if isinstance(value, (tuple, list)):
-        return len(value) <= 16 and (PLAIN_TYPES.issuperset(map(type, value)) or all(map(is_plain, value)))
-    return type(value) in PLAIN_TYPES
 
 
 class NodeType:

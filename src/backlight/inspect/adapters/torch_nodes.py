@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from .. import schema
-from .torch_names import PLAIN_TYPES, NodeType, is_plain, node_type
+from ..recorder import PLAIN_TYPES, is_plain
+from .torch_names import NodeType, node_type
 from .torch_tensors import TensorRecorder, grad_fn_of
 
 if TYPE_CHECKING:

@@ -10,9 +10,9 @@ import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
 from .. import schema
-from ..recorder import Recorder, Running, Thread
+from ..recorder import Recorder, Running, Thread, is_plain
 from ..statistics import measure
-from .torch_names import DTYPE, PARAMETER, PLAIN, SEQUENCE, is_plain, kind_of
+from .torch_names import DTYPE, PARAMETER, PLAIN, SEQUENCE, kind_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

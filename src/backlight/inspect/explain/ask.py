@@ -114,7 +114,7 @@ def _writes(flow: Flow, line: Tensor) -> list[Finding]:
     """Writes to the tensor that no node can notice, since none had saved it."""
     found = []
     for write in flow.record.writes:
-        if write.tensor is not line or write.op is None or line.leaf:
+        if write.tensor is not line or line.leaf:
             continue
         savers = [
             n

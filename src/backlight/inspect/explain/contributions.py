@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..engines import package_of
 from .finding import Finding, place, sites
 
 if TYPE_CHECKING:
@@ -60,12 +61,9 @@ def contributions(record: Record, name: str) -> Contributions:
     with `.grad`.
     """
     tensor = record.tensor(name)
-    start = max((w.at for w in record.gradient_writes if w.tensor is tensor and w.how in ("cleared", "assigned")), default=-1)
-    if start > max((w.at for w in record.gradient_writes if w.tensor is tensor and w.step is not None), default=-1):
-        start = max(
-            (w.at for w in record.gradient_writes if w.tensor is tensor and w.how in ("cleared", "assigned") and w.at < start),
-            default=-1,
-        )
+    writes = [w for w in record.gradient_writes if w.tensor is tensor]
+    last = max((w.at for w in writes if w.step is not None), default=-1)
+    start = max((w.at for w in writes if w.how in ("cleared", "assigned") and w.at < last), default=-1)
     rows = []
     for one in record.passes:
         if one.at <= start:
@@ -74,7 +72,7 @@ def contributions(record: Record, name: str) -> Contributions:
         for row in in_pass(one, tensor):
             row.stale = used
             rows.append(row)
-    written = [w for w in record.gradient_writes if w.tensor is tensor and w.value is not None and w.step is not None]
+    written = [w for w in writes if w.value is not None and w.step is not None]
     return _summed(name, rows, written[-1].value if written else None)
 
 
@@ -129,7 +127,7 @@ def loss_terms(loss: Any, parameters: Sequence[Any], names: Sequence[str] | None
     >>> [row.norm for row in table.rows]
     [3.0, 4.0]
     """
-    engine = _engine_of(loss)
+    engine = package_of(loss)
     terms = _terms(loss.grad_fn)
     tables = [Contributions(name, []) for name in (names or [f"parameter {i}" for i in range(len(parameters))])]
     for edge_node, number, sign in terms:
@@ -141,13 +139,6 @@ def loss_terms(loss: Any, parameters: Sequence[Any], names: Sequence[str] | None
                 value = g.detach().cpu().numpy().astype(np.float64)
                 table.rows.append(Contribution(f"term {edge_node.name()}", None, float(np.linalg.norm(value)), value))
     return [_summed(table.name, table.rows, None) for table in tables]
-
-
-def _engine_of(tensor: Any) -> Any:
-    import sys
-
-    module = type(tensor).__module__.partition(".")[0]
-    return sys.modules["torch"] if module == "torch" and "torch" in sys.modules else sys.modules["backlight"]
 
 
 def _terms(node: Any) -> list[tuple[Any, int, float]]:

@@ -19,15 +19,11 @@ class Flow:
         self.record = record
         self.consumers: dict[int, list[Op]] = defaultdict(list)
         self.producers: dict[int, list[Op]] = defaultdict(list)
-        self.views: dict[int, list[Tensor]] = defaultdict(list)
         for op in record.ops:
             for tensor in op.inputs:
                 self.consumers[tensor.number].append(op)
             for tensor in op.outputs:
                 self.producers[tensor.number].append(op)
-        for tensor in record.tensors:
-            if tensor.base is not None:
-                self.views[tensor.base.number].append(tensor)
         self.grad_off = [mode for mode in record.modes if mode.mode == "grad"]
         self._sources: dict[int, dict[int, list[tuple[Step, int]]]] = {}
 
@@ -38,15 +34,10 @@ class Flow:
     def uses(self, tensor: Tensor, one: Pass) -> list[Op]:
         """The operations before a pass that read the tensor, without those that only write it (initialisation)."""
         start = self.start_of(one)
-        found = [
+        return [
             op
             for op in self.consumers[tensor.number]
             if start < op.at < one.at and tensor not in op.outputs and op.function != "grad"
-        ]
-        return found or [
-            op
-            for op in self.consumers[tensor.number]
-            if op.at < one.at and tensor not in op.outputs and op.function != "grad" and start < 0
         ]
 
     def after(self, tensor: Tensor, one: Pass, uses: Iterable[Op], along_gradients: bool = False) -> tuple[list[Op], set[int]]:

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..engines import package_of
 from ..schema import Site
-from .contributions import _engine_of
 from .finding import Finding, listed
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def check_function(
     positions = [i for i, x in enumerate(inputs) if getattr(x, "requires_grad", False)]
     if not positions:
         raise ValueError("check_function needs at least one input that requires grad")
-    engine = _engine_of(inputs[positions[0]])
+    engine = package_of(inputs[positions[0]])
     double = all(str(inputs[i].dtype).endswith("float64") for i in positions)
     step = step or (1e-6 if double else 1e-2)
     tolerance = tolerance or (1e-5 if double else 2e-2)

@@ -60,9 +60,8 @@ def _events(record: Record, place: Callable[[Site | None], str]) -> Iterator[dic
     for call in record.optimizers:
         yield _span(call, f"{call.type}.{call.call}", "optimizer", call.seconds, line=place(call.site))
     for write in record.writes:
-        if write.op is not None:
-            versions = f"{write.before} -> {write.after}"
-            yield _mark(write, "in-place write", tensor=write.tensor.label, version=versions, line=place(write.site))
+        versions = f"{write.before} -> {write.after}"
+        yield _mark(write, "in-place write", tensor=write.tensor.label, version=versions, line=place(write.site))
     for hook in record.hooks:
         yield _mark(hook, f"hook {hook.function}", kind=hook.type, registered=place(hook.registered), changed=hook.changed)
     for error in record.errors:
