@@ -279,7 +279,7 @@ class Recorder:
     def op(self, function: str, inputs: list[schema.Tensor], arguments: list, grad_enabled: bool, depth: int = 2) -> schema.Op:
         """An operation that ran; the adapter adds its outputs, after which `cut_of` can be asked."""
         thread = self.thread
-        site, via = self.site(depth + 1)
+        site, via = self.site_of(sys._getframe(depth))
         running = thread.running[-1] if thread.running else None
         module = thread.modules[-1] if thread.modules else None
         if via is not None and (via == function or via.startswith("_") or via == "forward"):
