@@ -170,6 +170,28 @@ def test_contributions_agree_between_engines():
         assert a.cosine == pytest.approx(b.cosine)
 
 
+def test_asking_what_keeps_a_graph_alive_does_not(torch):
+    def program():
+        total = torch.ones(3, requires_grad=True).exp().sum()
+        found = inspect.held_graph(total)
+        reference = weakref.ref(total)
+        total = None
+        return found, reference
+
+    found, reference = program()
+    assert found.numbers["holders"] == ["local variable total of program()"]
+    assert reference() is None
+
+    def still_running():
+        total = torch.ones(3, requires_grad=True).exp().sum()
+        inspect.held_graph(total)
+        reference = weakref.ref(total)
+        total = None
+        return reference()
+
+    assert still_running() is None
+
+
 def test_a_wrong_function(torch):
     class Wrong(torch.autograd.Function):
         @staticmethod

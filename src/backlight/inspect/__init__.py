@@ -130,7 +130,8 @@ def held_graph(tensor: Any) -> Finding:
     """
     from .explain.memory import held_graph as measure
 
-    return measure(tensor, _recorder.latest)
+    recorder = _recorder.latest
+    return measure(tensor, recorder if recorder is not None and recorder.is_tensor(tensor) else None)
 
 
 def alive() -> list[Finding]:

@@ -612,7 +612,7 @@ def _variables(frame: FrameType, recorder: Recorder) -> dict[int, str]:
     while current is not None:
         if not current.f_code.co_filename.startswith(recorder.own_code):
             if current.f_code.co_flags & 1:  # CO_OPTIMIZED: a function
-                _add_names(names, _locals(current), recorder)
+                _add_names(names, locals_of(current), recorder)
             if id(current.f_globals) not in seen:
                 seen.add(id(current.f_globals))
                 _add_names(names, list(current.f_globals.items()), recorder)
@@ -620,7 +620,7 @@ def _variables(frame: FrameType, recorder: Recorder) -> dict[int, str]:
     return names
 
 
-def _locals(frame: FrameType) -> list[tuple[str, Any]]:
+def locals_of(frame: FrameType) -> list[tuple[str, Any]]:
     """The local variables of a function. Before Python 3.13 reading them leaves a dictionary at the frame that would
     keep old values alive, so it is emptied again, and functions that may use that dictionary are left alone."""
     if not {"locals", "vars", "dir", "eval", "exec"}.isdisjoint(frame.f_code.co_names):

@@ -10,6 +10,7 @@ from collections import Counter
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from ..recorder import locals_of
 from ..schema import Site
 from .finding import Finding, listed, size_of
 
@@ -124,7 +125,7 @@ def _variable(target: Any) -> str | None:
         if frame.f_code.co_filename.startswith(own):
             continue
         if frame.f_code.co_flags & 1:
-            for name, value in list(frame.f_locals.items()):
+            for name, value in locals_of(frame):
                 if value is target:
                     return f"local variable {name} of {frame.f_code.co_name}()"
         if id(frame.f_globals) not in seen:
@@ -132,11 +133,9 @@ def _variable(target: Any) -> str | None:
             for name, value in list(frame.f_globals.items()):
                 if value is target:
                     return f"global variable {name}"
-    for name in ("__main__",):
-        module = sys.modules.get(name)
-        for key, value in list(vars(module).items()) if module is not None else ():
-            if value is target:
-                return f"global variable {key}"
+    for name, value in list(vars(sys.modules["__main__"]).items()):
+        if value is target:
+            return f"global variable {name}"
     return None
 
 
@@ -214,7 +213,8 @@ def held_graph(target: Any, recorder: Recorder | None = None, name: str | None =
     total = sum(storages.values())
     chain = holders(target, (*ignored, nodes))
     buffers_freed = bool(nodes) and not total and freed > 0
-    label = name or (recorder.tensor(target).label if recorder is not None and target is not node else "the tensor")
+    known = recorder.known_tensor(target) if recorder is not None and target is not node else None
+    label = name or (known.label if known is not None else "the tensor")
     lines = by_line.most_common(5)
     text = (
         f"{label} holds {len(nodes)} nodes with {size_of(total)} of saved tensors. Held by: {' <- '.join(chain) or 'nothing that could be found'}."
