@@ -89,6 +89,17 @@ _LAZY = (
     "special",
     "signal",
     "version",
+    "distributions",
+    "amp",
+    "testing",
+    "jit",
+    "serialization",
+    "multiprocessing",
+    "backends",
+    "profiler",
+    "storage",
+    "mps",
+    "compiler",
 )
 
 
