@@ -11,18 +11,24 @@ torch.Size([1, 1])
 
 from . import functional, init, utils
 from .activation import *
+from .adaptive import *
+from .attention import *
 from .containers import *
 from .conv import *
 from .distance import *
 from .dropout import *
+from .lazy import *
 from .linear import *
 from .loss import *
 from .module import Module
 from .norm import *
 from .padding import *
-from .parameter import Buffer, Parameter
+from .parallel import *
+from .parameter import Buffer, Parameter, UninitializedBuffer, UninitializedParameter
 from .pooling import *
+from .recurrent import *
 from .shape import *
 from .sparse import *
+from .transformer import *
 
 from . import modules  # isort: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import warnings
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
@@ -14,7 +15,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import Any, Self
 
-__all__ = ["ModuleDict", "ModuleList", "ParameterDict", "ParameterList", "Sequential"]
+__all__ = [
+    "Container",
+    "ModuleDict",
+    "ModuleList",
+    "ParameterDict",
+    "ParameterList",
+    "Sequential",
+]
 
 
 def _position(index, length: int) -> int:
@@ -445,3 +453,17 @@ class ParameterDict(Module):
     def __ior__(self, other: ParameterDict) -> Self:
         self.update(other)  # pyright: ignore[reportArgumentType]
         return self
+
+
+class Container(Module):
+    """Deprecated in PyTorch: a Module whose children are given by name."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__()
+        warnings.warn(
+            "nn.Container is deprecated. All of it's functionality is now implemented in nn.Module. Subclass that instead.",
+            DeprecationWarning,
+            stacklevel=2,
+        )
+        for name, module in kwargs.items():
+            self.add_module(name, module)

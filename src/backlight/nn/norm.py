@@ -6,13 +6,15 @@ import numbers
 import warnings
 from typing import TYPE_CHECKING
 
-from .. import empty, int64, ones, tensor, zeros
+from .. import arange, einsum, empty, int64, ones, tensor, zeros
 from ..tensor import Parameter
 from . import functional as F
 from . import init
 from .module import Module
 
 if TYPE_CHECKING:
+    from typing import Any
+
     from ..dtypes import Size
     from ..tensor import Tensor
 
@@ -20,6 +22,7 @@ __all__ = [
     "BatchNorm1d",
     "BatchNorm2d",
     "BatchNorm3d",
+    "CrossMapLRN2d",
     "GroupNorm",
     "InstanceNorm1d",
     "InstanceNorm2d",
@@ -27,6 +30,7 @@ __all__ = [
     "LayerNorm",
     "LocalResponseNorm",
     "RMSNorm",
+    "SyncBatchNorm",
 ]
 
 
@@ -346,3 +350,69 @@ class LocalResponseNorm(Module):
 
     def extra_repr(self) -> str:
         return f"{self.size}, alpha={self.alpha}, beta={self.beta}, k={self.k}"
+
+
+class CrossMapLRN2d(Module):
+    """Divides each value of (N, C, H, W) by (k + alpha / size * sum of squares over neighbouring channels) ** beta.
+
+    As PyTorch's, it never drops channel 0 from the sum (LocalResponseNorm does).
+    """
+
+    def __init__(self, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1) -> None:
+        super().__init__()
+        self.size = size
+        self.alpha = alpha
+        self.beta = beta
+        self.k = k
+
+    def forward(self, input: Tensor) -> Tensor:
+        if input.dim() != 4:
+            raise ValueError(f"CrossMapLRN2d: Expected input to be 4D, got {input.dim()}D instead.")
+        channel, reach = arange(input.size(1)), int((self.size - 1) / 2 + 1)
+        distance = (channel.unsqueeze(1) - channel).abs()
+        summed = (distance < reach) | ((channel == 0) & (channel.unsqueeze(1) >= reach))
+        squares = einsum("oc,nchw->nohw", summed.to(input.dtype), input * input)
+        return input * (squares * (self.alpha / self.size) + self.k) ** -self.beta
+
+    def extra_repr(self) -> str:
+        return f"{self.size}, alpha={self.alpha}, beta={self.beta}, k={self.k}"
+
+
+class SyncBatchNorm(_BatchNorm):
+    """Batch norm over the batches of all processes. In a single process it is BatchNorm for any number of dimensions."""
+
+    def __init__(
+        self,
+        num_features: int,
+        eps: float = 1e-5,
+        momentum: float | None = 0.1,
+        affine: bool = True,
+        track_running_stats: bool = True,
+        process_group: Any = None,
+        device=None,
+        dtype=None,
+        *,
+        bias: bool = True,
+    ) -> None:
+        super().__init__(num_features, eps, momentum, affine, track_running_stats, device, dtype, bias=bias)
+        self.process_group = process_group
+
+    def _check_input_dim(self, input) -> None:
+        if input.dim() < 2:
+            raise ValueError(f"expected at least 2D input (got {input.dim()}D input)")
+        if input.size(1) == 0:
+            raise ValueError("SyncBatchNorm number of input channels should be non-zero")
+
+    @classmethod
+    def convert_sync_batchnorm(cls, module: Module, process_group: Any = None) -> Module:
+        """`module` with all its batch norm layers replaced by SyncBatchNorm layers that have their state."""
+        converted = module
+        if isinstance(module, _BatchNorm):
+            converted = cls(
+                module.num_features, module.eps, module.momentum, module.affine, module.track_running_stats, process_group
+            )
+            for name in ("weight", "bias", "running_mean", "running_var", "num_batches_tracked", "training"):
+                setattr(converted, name, getattr(module, name))
+        for name, child in module.named_children():
+            converted.add_module(name, cls.convert_sync_batchnorm(child, process_group))
+        return converted

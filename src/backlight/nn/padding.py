@@ -137,19 +137,28 @@ class ReplicationPad3d(_Pad):
     dims, mode = 3, "replicate"
 
 
-class CircularPad1d(_Pad):
+class _CircularPad(_Pad):
+    mode = "circular"
+
+    def forward(self, input: Tensor) -> Tensor:
+        if input.dim() not in (self.dims + 1, self.dims + 2):
+            raise ValueError(f"expected {self.dims + 1}D or {self.dims + 2}D input (got {input.dim()}D input)")
+        return super().forward(input)
+
+
+class CircularPad1d(_CircularPad):
     """Pads the last dimension as if it were a ring."""
 
-    dims, mode = 1, "circular"
+    dims = 1
 
 
-class CircularPad2d(_Pad):
+class CircularPad2d(_CircularPad):
     """Pads the last two dimensions as if they were rings."""
 
-    dims, mode = 2, "circular"
+    dims = 2
 
 
-class CircularPad3d(_Pad):
+class CircularPad3d(_CircularPad):
     """Pads the last three dimensions as if they were rings."""
 
-    dims, mode = 3, "circular"
+    dims = 3

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from . import functional as F
+from .conv import to_tuple
 from .module import Module
 
 if TYPE_CHECKING:
@@ -20,9 +21,17 @@ __all__ = [
     "AvgPool1d",
     "AvgPool2d",
     "AvgPool3d",
+    "FractionalMaxPool2d",
+    "FractionalMaxPool3d",
+    "LPPool1d",
+    "LPPool2d",
+    "LPPool3d",
     "MaxPool1d",
     "MaxPool2d",
     "MaxPool3d",
+    "MaxUnpool1d",
+    "MaxUnpool2d",
+    "MaxUnpool3d",
 ]
 
 
@@ -200,3 +209,136 @@ class AdaptiveMaxPool3d(_AdaptiveMaxPool):
 
     def forward(self, input: Tensor) -> Tensor:
         return F.adaptive_max_pool3d(input, self.output_size, self.return_indices)
+
+
+class _LPPool(Module):
+    def __init__(
+        self,
+        norm_type: float,
+        kernel_size: int | tuple[int, ...],
+        stride: int | tuple[int, ...] | None = None,
+        ceil_mode: bool = False,
+    ) -> None:
+        super().__init__()
+        self.norm_type = norm_type
+        self.kernel_size = kernel_size
+        self.stride = stride
+        self.ceil_mode = ceil_mode
+
+    def _options(self) -> tuple:
+        return float(self.norm_type), self.kernel_size, self.stride, self.ceil_mode
+
+    def extra_repr(self) -> str:
+        return f"norm_type={self.norm_type}, kernel_size={self.kernel_size}, stride={self.stride}, ceil_mode={self.ceil_mode}"
+
+
+class LPPool1d(_LPPool):
+    """(sum of x^p)^(1/p) over each window: (N, C, L) or (C, L) -> the same, shorter. `norm_type` is p."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        return F.lp_pool1d(input, *self._options())
+
+
+class LPPool2d(_LPPool):
+    """(sum of x^p)^(1/p) over each window: (N, C, H, W) or (C, H, W) -> the same, smaller. `norm_type` is p."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        return F.lp_pool2d(input, *self._options())
+
+
+class LPPool3d(_LPPool):
+    """(sum of x^p)^(1/p) over each window: (N, C, D, H, W) or (C, D, H, W) -> the same, smaller. `norm_type` is p."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        return F.lp_pool3d(input, *self._options())
+
+
+class _MaxUnpool(Module):
+    dims: int
+
+    def __init__(
+        self,
+        kernel_size: int | tuple[int, ...],
+        stride: int | tuple[int, ...] | None = None,
+        padding: int | tuple[int, ...] = 0,
+    ) -> None:
+        super().__init__()
+        self.kernel_size = to_tuple(kernel_size, self.dims)
+        self.stride = to_tuple(kernel_size if stride is None else stride, self.dims)
+        self.padding = to_tuple(padding, self.dims)
+
+    def extra_repr(self) -> str:
+        return f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}"
+
+
+class MaxUnpool1d(_MaxUnpool):
+    """Puts the maxima of MaxPool1d back to their `indices`, zeros elsewhere."""
+
+    dims = 1
+
+    def forward(self, input: Tensor, indices: Tensor, output_size: list[int] | None = None) -> Tensor:
+        return F.max_unpool1d(input, indices, self.kernel_size, self.stride, self.padding, output_size)
+
+
+class MaxUnpool2d(_MaxUnpool):
+    """Puts the maxima of MaxPool2d back to their `indices`, zeros elsewhere."""
+
+    dims = 2
+
+    def forward(self, input: Tensor, indices: Tensor, output_size: list[int] | None = None) -> Tensor:
+        return F.max_unpool2d(input, indices, self.kernel_size, self.stride, self.padding, output_size)
+
+
+class MaxUnpool3d(_MaxUnpool):
+    """Puts the maxima of MaxPool3d back to their `indices`, zeros elsewhere."""
+
+    dims = 3
+
+    def forward(self, input: Tensor, indices: Tensor, output_size: list[int] | None = None) -> Tensor:
+        return F.max_unpool3d(input, indices, self.kernel_size, self.stride, self.padding, output_size)
+
+
+class _FractionalMaxPool(Module):
+    dims: int
+
+    def __init__(
+        self,
+        kernel_size: int | tuple[int, ...],
+        output_size: int | tuple[int, ...] | None = None,
+        output_ratio: float | tuple[float, ...] | None = None,
+        return_indices: bool = False,
+        _random_samples: Tensor | None = None,
+    ) -> None:
+        super().__init__()
+        self.kernel_size = to_tuple(kernel_size, self.dims)
+        self.return_indices = return_indices
+        self.register_buffer("_random_samples", _random_samples)
+        self.output_size = None if output_size is None else to_tuple(output_size, self.dims)
+        self.output_ratio = None if output_ratio is None else to_tuple(output_ratio, self.dims)
+        if output_size is None and output_ratio is None:
+            raise ValueError(f"FractionalMaxPool{self.dims}d requires specifying either an output size, or a pooling ratio")
+        if output_size is not None and output_ratio is not None:
+            raise ValueError("only one of output_size and output_ratio may be specified")
+        if self.output_ratio is not None and not all(0 < ratio < 1 for ratio in self.output_ratio):
+            raise ValueError(f"output_ratio must be between 0 and 1 (got {output_ratio})")
+
+    def _options(self) -> tuple:
+        return self.kernel_size, self.output_size, self.output_ratio, self.return_indices, self._random_samples
+
+
+class FractionalMaxPool2d(_FractionalMaxPool):
+    """Maxima over windows whose sizes vary at random (Graham 2014): (N, C, H, W) -> the same, smaller."""
+
+    dims = 2
+
+    def forward(self, input: Tensor) -> Tensor:
+        return F.fractional_max_pool2d(input, *self._options())
+
+
+class FractionalMaxPool3d(_FractionalMaxPool):
+    """Maxima over windows whose sizes vary at random (Graham 2014): (N, C, D, H, W) -> the same, smaller."""
+
+    dims = 3
+
+    def forward(self, input: Tensor) -> Tensor:
+        return F.fractional_max_pool3d(input, *self._options())

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from ..tensor import Tensor
 
 __all__ = [
+    "ChannelShuffle",
     "Flatten",
     "Fold",
     "PixelShuffle",
@@ -174,3 +175,17 @@ class UpsamplingBilinear2d(Upsample):
 
     def __init__(self, size=None, scale_factor=None) -> None:
         super().__init__(size, scale_factor, mode="bilinear", align_corners=True)
+
+
+class ChannelShuffle(Module):
+    """Mixes the channels of `groups` groups: (N, C, *) -> the same, channel 0 of every group first (Zhang et al. 2018)."""
+
+    def __init__(self, groups: int) -> None:
+        super().__init__()
+        self.groups = groups
+
+    def forward(self, input: Tensor) -> Tensor:
+        return F.channel_shuffle(input, self.groups)
+
+    def extra_repr(self) -> str:
+        return f"groups={self.groups}"

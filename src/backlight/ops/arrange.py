@@ -157,16 +157,20 @@ def pad(input, pad, mode="constant", value=None):
                            f"length {len(pad)} and input of dimension {input.array.ndim}")  # fmt: skip
     if mode == "constant":
         return constant_pad(input, tuple(pad), 0 if value is None else value)
+    if input.array.ndim not in (len(pad) // 2 + 1, len(pad) // 2 + 2) or len(pad) > 6:
+        raise NotImplementedError(
+            f"Padding size {len(pad)} is not supported for {input.array.ndim}D input tensor.\n"
+            "Supported combinations for non-constant padding:\n"
+            "  - 2D or 3D input: padding size = 2 (pads last dimension)\n"
+            "  - 3D or 4D input: padding size = 4 (pads last 2 dimensions)\n"
+            "  - 4D or 5D input: padding size = 6 (pads last 3 dimensions)"
+        )
     return pad_by_index(input, tuple(pad), mode)
 
 
 def pad_by_index(x, pad, mode):
     """Pads by repeating elements of x: "reflect", "replicate" or "circular"."""
     n, places = x.array.ndim, []
-    if len(pad) // 2 > n - 1:
-        raise NotImplementedError(
-            f"Only 2D, 3D, 4D, 5D padding with non-constant padding are supported for now (mode '{mode}')"
-        )
     for i in range(len(pad) // 2):
         dim, (left, right) = n - 1 - i, pad[2 * i : 2 * i + 2]
         if mode == "circular" and (left < 0 or right < 0):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 
 import numpy as np
 
@@ -41,12 +42,16 @@ def _check_ranks(query, key, value, key_padding_mask, attn_mask, heads):
     return n == 3
 
 
-def _additive(mask, name, dtype):
-    """A bool mask (True: don't look) as numbers to be added to the scores."""
+def additive_mask(mask, name, dtype, other=None, other_name=""):
+    """A bool mask (True: don't look) as numbers to be added to the scores; numbers as they are."""
     if mask is None:
         return None
     if mask.dtype is not dtypes.bool_ and not mask.dtype.is_floating_point:
         raise AssertionError(f"only bool and floating types of {name} are supported")
+    if other is not None and other.dtype is not mask.dtype:
+        warnings.warn(
+            f"Support for mismatched {name} and {other_name} is deprecated. Use same type for both instead.", stacklevel=4
+        )
     if mask.dtype is dtypes.bool_:
         return Tensor._from(np.where(mask.array, -math.inf, 0).astype(dtype.array_type))
     return mask
@@ -95,14 +100,14 @@ def multi_head_attention_forward(
         if key_padding_mask is not None:
             key_padding_mask = unsqueeze(key_padding_mask, 0)
     length, batch, e = query.array.shape
-    key_padding_mask = _additive(key_padding_mask, "key_padding_mask", query.dtype)
+    key_padding_mask = additive_mask(key_padding_mask, "key_padding_mask", query.dtype, attn_mask, "attn_mask")
     if is_causal and attn_mask is None:
         raise RuntimeError("Need attn_mask if specifying the is_causal hint. You may use the Transformer module method "
                            "`generate_square_subsequent_mask` to create this mask.")  # fmt: skip
     if is_causal and key_padding_mask is None and not need_weights:
         attn_mask = None  # is_causal says it all
     else:
-        attn_mask = _additive(attn_mask, "attn_mask", query.dtype)
+        attn_mask = additive_mask(attn_mask, "attn_mask", query.dtype)
         is_causal = False
     if e != embed_dim_to_check:
         raise AssertionError(f"was expecting embedding dimension of {embed_dim_to_check}, but got {e}")

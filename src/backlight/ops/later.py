@@ -18,7 +18,7 @@ METHODS = (
 
 
 FILES = (
-    "bessel decompositions fft gamma householder ldl matrix_functions matrix_norms polynomials probability solve spectrogram windows"
+    "bessel decompositions fft gamma gamma_draws householder ldl matrix_functions matrix_norms polynomials probability solve spectrogram windows"
 ).split()
 
 

@@ -169,6 +169,8 @@ def smooth_l1_loss(input, target, size_average=None, reduce=None, reduction="mea
 def huber_loss(input, target, reduction="mean", delta=1.0, weight=None):
     """Squared below delta, linear above (Huber 1964). Differentiable in both."""
     _check_reduction(reduction)
+    if isinstance(delta, complex):
+        raise TypeError("huber_loss(): argument 'delta' (position 4) must be float, not complex")
     if delta <= 0:
         raise RuntimeError("huber_loss does not support non-positive values for delta.")
     input, target = _broadcast_pair(input, target)
@@ -279,8 +281,6 @@ def nll_loss(input, target, weight=None, size_average=None, ignore_index=-100, r
         raise ValueError(f"Expected 1 or more dimensions (got {x.ndim})")
     if target.dtype is dtypes.uint8:
         target = to(target, dtypes.int64)
-    if target.dtype is not dtypes.int64:
-        raise RuntimeError(f"expected target dtype to be Long or Byte, but got {dtypes.scalar_type_name(target.dtype)}")
     if x.ndim == 1:
         if target.array.ndim > 1:
             raise RuntimeError("0D or 1D target tensor expected, multi-target not supported")
@@ -293,6 +293,12 @@ def nll_loss(input, target, weight=None, size_average=None, ignore_index=-100, r
     if x.shape[2:] != target.array.shape[1:]:
         raise RuntimeError(f"Expected target size {[x.shape[0], *x.shape[2:]]}, got {list(target.array.shape)}")
     classes = x.shape[1]
+    if target.dtype is not dtypes.int64:
+        raise RuntimeError(f"expected target dtype to be Long or Byte, but got {dtypes.scalar_type_name(target.dtype)}")
+    if weight is not None and weight.dtype is not input.dtype:
+        raise RuntimeError(
+            f"expected scalar type {dtypes.scalar_type_name(input.dtype)} but found {dtypes.scalar_type_name(weight.dtype)}"
+        )
     if weight is not None and weight.array.shape != (classes,):
         raise RuntimeError(f"weight tensor should be defined either for all {classes} classes or no classes but got weight tensor of "
                            f"shape: {list(weight.array.shape)}")  # fmt: skip
@@ -319,13 +325,13 @@ def cross_entropy(
         raise RuntimeError(f"label_smoothing must be between 0.0 and 1.0. Got: {label_smoothing}")
     if not isinstance(target, Tensor):
         raise not_tensor("cross_entropy_loss", input=input, target=target)
-    if not input.array.ndim and not target.dtype.is_floating_point:
-        raise RuntimeError("Expected floating point type for target with class probabilities, got "
-                           f"{dtypes.scalar_type_name(target.dtype)}")  # fmt: skip
     dim = 0 if input.array.ndim == 1 else 1
-    if target.dtype.is_floating_point:
-        if input.array.shape != target.array.shape:
-            raise RuntimeError(f"expected target dtype to be Long or Byte, but got {dtypes.scalar_type_name(target.dtype)}")
+    if input.array.shape == target.array.shape:
+        if not target.dtype.is_floating_point:
+            raise RuntimeError("Expected floating point type for target with class probabilities, got "
+                               f"{dtypes.scalar_type_name(target.dtype)}")  # fmt: skip
+        if ignore_index >= 0:
+            raise RuntimeError("ignore_index is not supported for floating point target")
         return _soft_cross_entropy(log_softmax(input, dim), target, weight, reduction, label_smoothing, dim)
     scores = log_softmax(input, dim)
     if not label_smoothing:
@@ -368,7 +374,8 @@ def _soft_cross_entropy(scores, target, weight, reduction, label_smoothing, dim)
 def kl_div(input, target, size_average=None, reduce=None, reduction="mean", log_target=False):
     """target * (log(target) - input), elementwise or reduced ("batchmean" divides by the batch). Differentiable."""
     if reduction == "batchmean":
-        return kl_div(input, target, reduction="sum", log_target=log_target) / input.array.shape[0]
+        total = kl_div(input, target, reduction="sum", log_target=log_target)
+        return total / input.array.shape[0] if input.array.ndim else total
     reduction = _reduction(size_average, reduce, reduction)
     loss = exp(target) * (target - input) if log_target else xlogy(target, target) - target * input
     return _reduced(loss, reduction)
@@ -617,7 +624,10 @@ def multi_margin_loss(input, target, p=1, margin=1.0, weight=None, size_average=
     single = len(shape) < 2
     x, t = (reshape(input, 1, -1), reshape(target, 1)) if single and target.array.size == 1 else (input, target)
     if x.array.ndim != 2 or t.array.shape != x.array.shape[:1]:
-        raise RuntimeError(f"inconsistent target size, expected {list(shape[:1])} but got {list(target.array.shape)}")
+        raise RuntimeError(
+            "multi_margin_loss: target tensor should be 1-D with size equal to the number of input samples (batch size). Expected "
+            f"target size [{1 if single else shape[0]}], but got {list(target.array.shape)}. Input has shape {list(shape)}."
+        )
     if weight is not None and weight.array.size != x.array.shape[1]:
         raise RuntimeError(f"inconsistent weight size, expected {x.array.shape[1]} but got {list(weight.array.shape)}")
     if t.dtype is not dtypes.int64:

@@ -106,6 +106,9 @@ def linear_cross_entropy(input, linear_weight, target, *, linear_bias=None, weig
     if w.ndim > 2 and input.array.ndim < 2:
         raise RuntimeError(f"K-dimensional loss defined by linear_weight shape {tuple(w.shape)} requires batched input, (N, {w.shape[-1]}), got "
                            f"unbatched input with shape {tuple(input.array.shape)}")  # fmt: skip
+    n = input.array.shape[0]
+    if input.array.ndim > 1 and target.array.ndim and target.array.shape[0] != n:
+        raise ValueError(f"Expected input batch_size ({n}) to match target batch_size ({target.array.shape[0]}).")
     if ignore_index is not None and target.dtype.is_floating_point:
         raise RuntimeError("ignore_index cannot be specified when target contains probabilities")
     scores = linear(input, flatten(linear_weight, 0, -2), None if linear_bias is None else flatten(linear_bias))

@@ -3,4 +3,4 @@
 They are no tensor methods, so `import backlight` can leave them out (it costs a tenth less so).
 """
 
-from . import attention, bag, conv, ctc, grid, loss, low_level, margin, nn, norm, pool, resample, unpool  # noqa: F401
+from . import attention, bag, conv, ctc, grid, loss, low_level, margin, nn, norm, pool, recurrent, resample, unpool  # noqa: F401

@@ -194,7 +194,9 @@ public(name="rms_norm", **functional)(rms_norm)
 
 
 @public(method=False)
-def batch_norm(input, running_mean, running_var, weight=None, bias=None, training=False, momentum=0.1, eps=1e-5):
+def batch_norm(
+    input, running_mean, running_var, weight=None, bias=None, training=False, momentum=0.1, eps=1e-5, cudnn_enabled=True
+):
     """Zero mean and unit variance per channel (dimension 1), then weight and bias. Differentiable in all.
 
     training: uses the batch's statistics and moves the running ones; else uses the running ones (Ioffe, Szegedy 2015).
@@ -271,7 +273,14 @@ _batch_norm_eval = op("batch_norm_eval", _batch_norm_eval_arrays,
     joint=lambda g, input, weight, bias_shape, mean_, scale, _out, shape:
         _batch_norm_eval_gradient(g, input, weight, bias_shape, mean_, scale, shape),
     optional=("weight", "bias"), node="NativeBatchNormBackward0", batch=batching.normalise_rule)  # fmt: skip
-public(name="batch_norm", **functional)(batch_norm)
+
+
+@public(name="batch_norm", **functional)
+def functional_batch_norm(input, running_mean, running_var, weight=None, bias=None, training=False, momentum=0.1, eps=1e-5):
+    """batch_norm, which refuses an `eps` that isn't positive when training. Differentiable in input, weight and bias."""
+    if training and eps <= 0:
+        raise ValueError(f"batch_norm eps must be positive during training, but got {eps}")
+    return batch_norm(input, running_mean, running_var, weight, bias, training, momentum, eps)
 
 
 @public(method=False)

@@ -2,11 +2,27 @@
 
 import sys
 
-from .. import activation, conv, distance, dropout, linear, loss, module, padding, pooling, sparse
+from .. import (
+    activation,
+    adaptive,
+    conv,
+    distance,
+    dropout,
+    lazy,
+    linear,
+    loss,
+    module,
+    padding,
+    pooling,
+    sparse,
+    transformer,
+)
 from .. import containers as container
 from .. import norm as batchnorm
 from .. import norm as instancenorm
 from .. import norm as normalization
+from .. import recurrent as rnn
+from .. import shape as channelshuffle
 from .. import shape as flatten
 from .. import shape as fold
 from .. import shape as pixelshuffle
@@ -14,7 +30,9 @@ from .. import shape as upsampling
 
 for _name, _module in {
     "activation": activation,
+    "adaptive": adaptive,
     "batchnorm": batchnorm,
+    "channelshuffle": channelshuffle,
     "container": container,
     "conv": conv,
     "distance": distance,
@@ -22,6 +40,7 @@ for _name, _module in {
     "flatten": flatten,
     "fold": fold,
     "instancenorm": instancenorm,
+    "lazy": lazy,
     "linear": linear,
     "loss": loss,
     "module": module,
@@ -29,7 +48,9 @@ for _name, _module in {
     "padding": padding,
     "pixelshuffle": pixelshuffle,
     "pooling": pooling,
+    "rnn": rnn,
     "sparse": sparse,
+    "transformer": transformer,
     "upsampling": upsampling,
 }.items():
     sys.modules[f"{__name__}.{_name}"] = _module

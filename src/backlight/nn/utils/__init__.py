@@ -1,4 +1,4 @@
-"""Gradient clipping, and parameters as one vector."""
+"""Gradient clipping, parameters as one vector, reparametrised weights, pruning, sequences of different lengths."""
 
 from .clip_grad import clip_grad_norm, clip_grad_norm_, clip_grad_value_, clip_grads_with_norm_, get_total_norm
 from .convert_parameters import parameters_to_vector, vector_to_parameters
@@ -8,7 +8,48 @@ __all__ = [
     "clip_grad_norm_",
     "clip_grad_value_",
     "clip_grads_with_norm_",
+    "fuse_conv_bn_eval",
+    "fuse_conv_bn_weights",
+    "fuse_linear_bn_eval",
     "get_total_norm",
     "parameters_to_vector",
+    "parametrizations",
+    "parametrize",
+    "prune",
+    "remove_spectral_norm",
+    "remove_weight_norm",
+    "rnn",
+    "skip_init",
+    "spectral_norm",
+    "stateless",
     "vector_to_parameters",
+    "weight_norm",
 ]
+# What few programs need is imported when it is asked for: {name: file}, "" for a file itself.
+_LAZY = {
+    "fuse_conv_bn_eval": "fusion",
+    "fuse_conv_bn_weights": "fusion",
+    "fuse_linear_bn_eval": "fusion",
+    "fuse_linear_bn_weights": "fusion",
+    "parametrizations": "",
+    "parametrize": "",
+    "prune": "",
+    "remove_spectral_norm": "spectral_norm",
+    "remove_weight_norm": "weight_norm",
+    "rnn": "",
+    "skip_init": "init",
+    "spectral_norm": "spectral_norm",
+    "stateless": "",
+    "weight_norm": "weight_norm",
+}
+
+
+def __getattr__(name: str):
+    if name not in _LAZY:
+        raise AttributeError(f"module 'backlight.nn.utils' has no attribute '{name}'")
+    from importlib import import_module
+
+    module = import_module(f"{__name__}.{_LAZY[name] or name}")
+    value = getattr(module, name) if _LAZY[name] else module
+    globals()[name] = value  # importing `spectral_norm.py` left the module under the name of its function
+    return value
