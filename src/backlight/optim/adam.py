@@ -7,19 +7,19 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy import add, divide, maximum, multiply, negative, sqrt, subtract
 
-from .. import float32, float64, get_default_dtype, no_grad, tensor, zeros_like
+from .. import zeros_like
 from ..tensor import Tensor
-from ..views import bump
-from .optimizer import Optimizer, check_options, factor_type, loss_of, number, real_parts
+from .elementwise import ElementwiseOptimizer, scalar_state
+from .optimizer import check_options, number
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Iterable
     from typing import Any
 
 __all__ = ["Adam", "AdamW"]
 
 
-class Adam(Optimizer):
+class Adam(ElementwiseOptimizer):
     """p -= lr * m / (sqrt(v) + eps), m and v being running means of the gradient and of its square.
 
     Both start at zero and are scaled up to make good for it.
@@ -55,8 +55,16 @@ class Adam(Optimizer):
                 raise ValueError(f"Invalid beta parameter at index {index}: {beta}")
         if not weight_decay >= 0.0:
             raise ValueError(f"Invalid weight_decay value: {weight_decay}")
-        if isinstance(betas[0], Tensor) != isinstance(betas[1], Tensor):
+        if not any(all(isinstance(beta, kind) for beta in betas) for kind in (float, Tensor)):
             raise ValueError("betas must be either both floats or both Tensors")
+        if isinstance(betas[0], Tensor):
+            for index, beta in enumerate(betas):
+                if foreach:
+                    raise ValueError(f"betas[{index}] as a Tensor is not supported for capturable=False and foreach=True")
+                if beta.numel() != 1:  # pyright: ignore[reportAttributeAccessIssue]
+                    raise ValueError(f"Tensor betas[{index}] must be 1-element")
+            betas = betas[0].squeeze(), betas[1].squeeze()  # pyright: ignore[reportAttributeAccessIssue]
+        betas = betas[0], betas[1]
         defaults = {
             "lr": lr,
             "betas": betas,
@@ -72,44 +80,58 @@ class Adam(Optimizer):
         }
         super().__init__(params, defaults)
 
-    def _state_of(self, parameter: Tensor, amsgrad: bool) -> dict[str, Tensor]:
-        state = self.state[parameter]
-        if not state:
-            with no_grad():
-                state["step"] = tensor(0.0, dtype=float64 if get_default_dtype() == float64 else float32)
-                state["exp_avg"] = zeros_like(parameter)
-                state["exp_avg_sq"] = zeros_like(parameter)
-                if amsgrad:
-                    state["max_exp_avg_sq"] = zeros_like(parameter)
-        return state
+    def _start(self, parameter: Tensor, group: dict[str, Any]) -> dict[str, Tensor]:
+        names = self._names(group)
+        return {"step": scalar_state(0.0, group["fused"]), **{name: zeros_like(parameter) for name in names}}
 
-    def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """Updates every parameter that has a gradient. Returns what `closure`, if given, returns."""
-        loss = loss_of(closure)
-        scratch = self._scratch
-        for group in self.param_groups:
-            amsgrad = group["amsgrad"]
-            dtype = count = None
-            for parameter in group["params"]:
-                grad = parameter.grad
-                if grad is None:
-                    continue
-                state = self._state_of(parameter, amsgrad)
-                step = state["step"].array
-                step += 1
-                p, g = parameter.array, grad.array
-                mean, square = state["exp_avg"].array, state["exp_avg_sq"].array
-                largest = state["max_exp_avg_sq"].array if amsgrad else None
-                if p.dtype is not dtype or step != count:
-                    dtype, count = p.dtype, float(step)
-                    factors = _factors(group, count, factor_type(dtype))
-                if dtype.kind == "c":  # pyright: ignore[reportOptionalMemberAccess]
-                    for parts in real_parts(g, p, mean, square, largest):
-                        _update(*parts, *scratch[parts[0].shape, parts[0].dtype], factors)  # pyright: ignore[reportCallIssue, reportOptionalMemberAccess]
-                else:
-                    _update(g, p, mean, square, largest, *scratch[p.shape, dtype], factors)  # pyright: ignore[reportCallIssue]
-                bump(parameter)
-        return loss
+    def _names(self, group: dict[str, Any]) -> tuple[str, ...]:
+        return ("exp_avg", "exp_avg_sq", "max_exp_avg_sq") if group["amsgrad"] else ("exp_avg", "exp_avg_sq")
+
+    def _factors(self, group: dict[str, Any], count: float, dtype: type) -> tuple:
+        lr, beta1, beta2 = number(group["lr"]), *map(number, group["betas"])
+        decay = group["weight_decay"]
+        shrink = None
+        if decay == 0:
+            decay = None
+        elif group["decoupled_weight_decay"]:
+            decay, shrink = None, np.array(1 - lr * decay, dtype)
+        else:
+            decay = np.array(decay, dtype)
+        return (
+            decay,
+            shrink,
+            np.array(1 - beta1, dtype),
+            np.array(beta2, dtype),
+            np.array(1 - beta2, dtype),
+            np.array((1 - beta2**count) ** 0.5, dtype),
+            np.array(group["eps"], dtype),
+            np.array(lr / (1 - beta1**count), dtype),
+            group["maximize"],
+        )
+
+    @staticmethod
+    def _update(g, p, mean, square, *rest) -> None:
+        *largest, work, work2, factors = rest
+        decay, shrink, weight, keep, weight_square, correction, eps, rate, maximize = factors
+        if maximize:
+            g = negative(g, work)
+        if decay is not None:
+            g = add(g, multiply(p, decay, work2), work)
+        elif shrink is not None:
+            multiply(p, shrink, p)
+        # mean += (1 - beta1) * (g - mean);  square = beta2 * square + (1 - beta2) * g * g
+        subtract(g, mean, work2)
+        add(mean, multiply(work2, weight, work2), mean)
+        multiply(square, keep, square)
+        multiply(g, weight_square, work2)
+        add(square, multiply(work2, g, work2), square)
+        if largest:
+            square = maximum(largest[0], square, out=largest[0])
+        sqrt(square, work)
+        divide(work, correction, work)
+        add(work, eps, work)
+        multiply(mean, rate, work2)
+        subtract(p, divide(work2, work, work2), p)
 
 
 class AdamW(Adam):
@@ -152,51 +174,3 @@ class AdamW(Adam):
         super().__setstate__(state)
         for group in self.param_groups:
             group["decoupled_weight_decay"] = True
-
-
-def _factors(group: dict, count: float, dtype: type) -> tuple:
-    """A group's options at step `count`, for `_update`. Factors are 0-d arrays: NumPy is fastest with these."""
-    lr, beta1, beta2 = number(group["lr"]), *map(number, group["betas"])
-    decay = group["weight_decay"]
-    shrink = None
-    if decay == 0:
-        decay = None
-    elif group["decoupled_weight_decay"]:
-        decay, shrink = None, np.array(1 - lr * decay, dtype)
-    else:
-        decay = np.array(decay, dtype)
-    return (
-        decay,
-        shrink,
-        np.array(1 - beta1, dtype),
-        np.array(beta2, dtype),
-        np.array(1 - beta2, dtype),
-        np.array((1 - beta2**count) ** 0.5, dtype),
-        np.array(group["eps"], dtype),
-        np.array(lr / (1 - beta1**count), dtype),
-        group["maximize"],
-    )
-
-
-def _update(g, p, mean, square, largest, work, work2, factors) -> None:
-    """One step of the real array `p` with gradient `g`, in place. `work` and `work2` are overwritten."""
-    decay, shrink, weight, keep, weight_square, correction, eps, rate, maximize = factors
-    if maximize:
-        g = negative(g, work)
-    if decay is not None:
-        g = add(g, multiply(p, decay, work2), work)
-    elif shrink is not None:
-        multiply(p, shrink, p)
-    # mean += (1 - beta1) * (g - mean);  square = beta2 * square + (1 - beta2) * g * g
-    subtract(g, mean, work2)
-    add(mean, multiply(work2, weight, work2), mean)
-    multiply(square, keep, square)
-    multiply(g, weight_square, work2)
-    add(square, multiply(work2, g, work2), square)
-    if largest is not None:
-        square = maximum(largest, square, out=largest)
-    sqrt(square, work)
-    divide(work, correction, work)
-    add(work, eps, work)
-    multiply(mean, rate, work2)
-    subtract(p, divide(work2, work, work2), p)

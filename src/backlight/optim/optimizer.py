@@ -170,6 +170,12 @@ class Optimizer:
                 "see github.com/pytorch/pytorch/issues/40967 for more information",
                 stacklevel=3,
             )
+        with_names = "param_names" in param_group
+        if any(with_names != ("param_names" in group) for group in self.param_groups):
+            raise ValueError(
+                "all optimizer param groups should be with/without names. cannot add param group "
+                f"{'with names' if with_names else 'without names'} to the optimizer"
+            )
         taken = {id(parameter) for group in self.param_groups for parameter in group["params"]}
         if not taken.isdisjoint(map(id, params)):
             raise ValueError("some parameters appear in more than one parameter group")
@@ -295,7 +301,7 @@ def number(value: float | Tensor) -> float:
     return value.item() if isinstance(value, Tensor) else value
 
 
-def check_options(lr, *, foreach, fused, differentiable, capturable=False) -> None:
+def check_options(lr, *, foreach=None, fused=None, differentiable=False, capturable=False) -> None:
     """Raises where the options of a constructor don't go together, or can't be had here.
 
     `foreach` and `fused` choose among implementations that PyTorch has and this library does not need.
