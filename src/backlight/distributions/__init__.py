@@ -10,7 +10,7 @@ tensor(1.5000)
 The classes lie in files by their kind; PyTorch's module paths (`torch.distributions.normal`) are aliases of these.
 """
 
-# ruff: noqa: F403, F405
+# ruff: noqa: F401, F403, F405
 
 import sys as _sys
 
@@ -39,7 +39,7 @@ for _module, _names in _PATHS.items():
     for _name in _names.split():
         globals()[_name] = _sys.modules[f"{__name__}.{_name}"] = _module
 
-__all__ = [
+__all__ = [  # pyright: ignore[reportUnsupportedDunderAll]
     "Bernoulli",
     "Beta",
     "Binomial",

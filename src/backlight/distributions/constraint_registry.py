@@ -63,7 +63,7 @@ def _both(*kinds: Any) -> Callable:
 
 
 @_both(constraints.real)
-def _to_real(constraint):
+def _to_real(_constraint):
     return transforms.identity_transform
 
 
@@ -86,28 +86,28 @@ def _to_interval(constraint):
 
 
 @_both(constraints.corr_cholesky)
-def _to_corr_cholesky(constraint):
+def _to_corr_cholesky(_constraint):
     return transforms.CorrCholeskyTransform()
 
 
 @biject_to.register(constraints.simplex)
-def _biject_to_simplex(constraint):
+def _biject_to_simplex(_constraint):
     return transforms.StickBreakingTransform()
 
 
 @transform_to.register(constraints.simplex)
-def _transform_to_simplex(constraint):
+def _transform_to_simplex(_constraint):
     return transforms.SoftmaxTransform()
 
 
 @transform_to.register(constraints.lower_cholesky)
-def _transform_to_lower_cholesky(constraint):
+def _transform_to_lower_cholesky(_constraint):
     return transforms.LowerCholeskyTransform()
 
 
 @transform_to.register(constraints.positive_definite)
 @transform_to.register(constraints.positive_semidefinite)
-def _transform_to_positive_definite(constraint):
+def _transform_to_positive_definite(_constraint):
     return transforms.PositiveDefiniteTransform()
 
 

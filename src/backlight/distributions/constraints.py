@@ -98,7 +98,7 @@ class _Dependent(Constraint):
             event_dim=self._event_dim if event_dim is NotImplemented else event_dim,
         )
 
-    def check(self, value: Tensor) -> Tensor:
+    def check(self, value: Tensor) -> Tensor:  # noqa: ARG002
         raise ValueError("Cannot determine validity of dependent constraint")
 
 
@@ -135,9 +135,7 @@ class _IndependentConstraint(Constraint):
     def __init__(self, base_constraint: Constraint, reinterpreted_batch_ndims: int) -> None:
         self.base_constraint = _base(base_constraint)
         if not isinstance(reinterpreted_batch_ndims, int):
-            raise AssertionError(
-                f"reinterpreted_batch_ndims must be an int, got {type(reinterpreted_batch_ndims).__name__}"
-            )
+            raise AssertionError(f"reinterpreted_batch_ndims must be an int, got {type(reinterpreted_batch_ndims).__name__}")
         if reinterpreted_batch_ndims < 0:
             raise AssertionError(f"reinterpreted_batch_ndims must be >= 0, got {reinterpreted_batch_ndims}")
         self.reinterpreted_batch_ndims = reinterpreted_batch_ndims
@@ -444,7 +442,7 @@ class _Stack(Constraint):
 
 
 dependent = _Dependent()
-dependent_property = _DependentProperty
+dependent_property: Any = _DependentProperty  # Any: subclasses replace a property by an attribute
 independent = _IndependentConstraint
 boolean = _Boolean()
 one_hot = _OneHot()

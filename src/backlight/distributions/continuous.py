@@ -14,7 +14,6 @@ from .. import (
     finfo,
     float64,
     full,
-    full_like,
     inf,
     isclose,
     nan,
@@ -458,11 +457,7 @@ class StudentT(Distribution):
             self._validate_sample(value)
         df, y = self.df, (value - self.loc) / self.scale
         normalizer = (
-            self.scale.log()
-            + 0.5 * df.log()
-            + 0.5 * math.log(math.pi)
-            + (0.5 * df).lgamma()
-            - (0.5 * (df + 1.0)).lgamma()
+            self.scale.log() + 0.5 * df.log() + 0.5 * math.log(math.pi) + (0.5 * df).lgamma() - (0.5 * (df + 1.0)).lgamma()
         )
         return -0.5 * (df + 1.0) * (y**2.0 / df).log1p() - normalizer
 
@@ -621,7 +616,7 @@ class ContinuousBernoulli(ProbsOrLogits, ExponentialFamily):
         if probs is not None:
             if validate_args is not None and not constraints.unit_interval.check(self.probs).all():
                 raise ValueError("The parameter probs has invalid values")
-            self.probs = self._param = clamp_probs(self.probs)
+            self.probs = self._param = clamp_probs(self.probs)  # pyright: ignore[reportAttributeAccessIssue]
         self._lims = lims
         super().__init__(self._param.size(), validate_args=validate_args)
 
@@ -753,7 +748,7 @@ class Dirichlet(ExponentialFamily):
         return self.concentration * (total - self.concentration) / (total.pow(2) * (total + 1))
 
     def rsample(self, sample_shape: Sequence[int] = ()) -> Tensor:
-        return _Dirichlet.apply(self.concentration.expand(self._extended_shape(sample_shape)))
+        return _Dirichlet.apply(self.concentration.expand(self._extended_shape(sample_shape)))  # pyright: ignore[reportReturnType]
 
     def log_prob(self, value: Tensor) -> Tensor:
         if self._validate_args:

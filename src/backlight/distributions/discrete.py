@@ -66,7 +66,7 @@ class ProbsOrLogits(Distribution):
         """Sets `probs` or `logits`, and `_param` to the one that is given. Returns `others`, broadcast with it."""
         check_one_given(probs, logits)
         name, given = ("probs", probs) if probs is not None else ("logits", logits)
-        *others, self._param = broadcast_all(*others, given)  # pyright: ignore[reportArgumentType]
+        *others, self._param = broadcast_all(*others, given)  # pyright: ignore
         setattr(self, name, self._param)
         return tuple(others)
 
@@ -228,8 +228,8 @@ class Binomial(ProbsOrLogits):
         logits: Tensor | float | None = None,
         validate_args: bool | None = None,
     ) -> None:
-        (total_count,) = self._set_parameter(probs, logits, total_count)
-        self.total_count: Any = total_count.type_as(self._param)
+        (count,) = self._set_parameter(probs, logits, total_count)
+        self.total_count: Any = count.type_as(self._param)
         super().__init__(self._param.size(), validate_args=validate_args)
 
     def expand(self, batch_shape: Sequence[int], _instance: Any = None) -> Any:
@@ -296,8 +296,8 @@ class NegativeBinomial(ProbsOrLogits):
         logits: Tensor | float | None = None,
         validate_args: bool | None = None,
     ) -> None:
-        (total_count,) = self._set_parameter(probs, logits, total_count)
-        self.total_count: Any = total_count.type_as(self._param)
+        (count,) = self._set_parameter(probs, logits, total_count)
+        self.total_count: Any = count.type_as(self._param)
         super().__init__(self._param.size(), validate_args=validate_args)
 
     def expand(self, batch_shape: Sequence[int], _instance: Any = None) -> Any:
@@ -389,18 +389,16 @@ class Categorical(Distribution):
     arg_constraints = {"probs": constraints.simplex, "logits": constraints.real_vector}
     has_enumerate_support = True
 
-    def __init__(
-        self, probs: Tensor | None = None, logits: Tensor | None = None, validate_args: bool | None = None
-    ) -> None:
+    def __init__(self, probs: Tensor | None = None, logits: Tensor | None = None, validate_args: bool | None = None) -> None:
         check_one_given(probs, logits)
         if probs is not None:
             if probs.dim() < 1:
                 raise ValueError("`probs` parameter must be at least one-dimensional.")
-            self.probs = self._param = probs / probs.sum(-1, keepdim=True)
+            self.probs = self._param = probs / probs.sum(-1, keepdim=True)  # pyright: ignore[reportAttributeAccessIssue]
         elif logits is not None:
             if logits.dim() < 1:
                 raise ValueError("`logits` parameter must be at least one-dimensional.")
-            self.logits = self._param = logits - logits.logsumexp(dim=-1, keepdim=True)
+            self.logits = self._param = logits - logits.logsumexp(dim=-1, keepdim=True)  # pyright: ignore[reportAttributeAccessIssue]
         self._num_events = self._param.size()[-1]
         super().__init__(self._param.size()[:-1], validate_args=validate_args)
 
@@ -501,9 +499,7 @@ class OneHotCategorical(OfCategorical):
     support = constraints.one_hot
     has_enumerate_support = True
 
-    def __init__(
-        self, probs: Tensor | None = None, logits: Tensor | None = None, validate_args: bool | None = None
-    ) -> None:
+    def __init__(self, probs: Tensor | None = None, logits: Tensor | None = None, validate_args: bool | None = None) -> None:
         self._categorical = Categorical(probs, logits)
         super().__init__(self._categorical.batch_shape, self.param_shape[-1:], validate_args=validate_args)
 
@@ -516,14 +512,14 @@ class OneHotCategorical(OfCategorical):
 
     @property
     def mode(self) -> Tensor:
-        return one_hot(self._categorical.mode, self.event_shape[0]).to(self.probs)
+        return one_hot(self._categorical.mode, self.event_shape[0]).to(self.probs)  # pyright: ignore[reportArgumentType]
 
     @property
     def variance(self) -> Tensor:
         return self.probs * (1 - self.probs)
 
     def sample(self, sample_shape: Sequence[int] = Size()) -> Tensor:
-        return one_hot(self._categorical.sample(Size(sample_shape)), self.event_shape[0]).to(self.probs)
+        return one_hot(self._categorical.sample(Size(sample_shape)), self.event_shape[0]).to(self.probs)  # pyright: ignore[reportArgumentType]
 
     def log_prob(self, value: Tensor) -> Tensor:
         if self._validate_args:

@@ -118,15 +118,20 @@ class Distribution:
         """The shape of one value."""
         return self._event_shape  # pyright: ignore[reportReturnType]
 
-    @property
-    def arg_constraints(self) -> dict[str, Constraint]:
-        """The constraint of each parameter by its name."""
-        raise NotImplementedError
+    if TYPE_CHECKING:  # properties, or attributes of the class
+        arg_constraints: Any
+        support: Any
+    else:
 
-    @property
-    def support(self) -> Any:
-        """The constraint that values meet."""
-        raise NotImplementedError
+        @property
+        def arg_constraints(self) -> dict[str, Constraint]:
+            """The constraint of each parameter by its name."""
+            raise NotImplementedError
+
+        @property
+        def support(self) -> Constraint:
+            """The constraint that values meet."""
+            raise NotImplementedError
 
     @property
     def mean(self) -> Tensor:
@@ -249,9 +254,13 @@ class ExponentialFamily(Distribution):
     def _log_normalizer(self, *natural_params: Tensor) -> Tensor:
         raise NotImplementedError
 
-    @property
-    def _mean_carrier_measure(self) -> float:
-        raise NotImplementedError
+    if TYPE_CHECKING:
+        _mean_carrier_measure: Any
+    else:
+
+        @property
+        def _mean_carrier_measure(self) -> float:
+            raise NotImplementedError
 
     def _slopes(self) -> tuple[list[Tensor], Tensor, Sequence[Tensor]]:
         """The natural parameters as leaves, F there, and its gradients."""

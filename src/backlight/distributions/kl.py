@@ -71,7 +71,7 @@ def _dispatch_kl(type_p: type, type_q: type) -> Callable:
         return NotImplemented
     left = _closest(matches)
     right = _closest([(q, p) for p, q in matches])[::-1]
-    if _KL_REGISTRY[left] is not _KL_REGISTRY[right]:
+    if _KL_REGISTRY[left] is not _KL_REGISTRY[right]:  # pyright: ignore[reportArgumentType]
         warnings.warn(
             f"Ambiguous kl_divergence({type_p.__name__}, {type_q.__name__}). "
             f"Please register_kl({left[0].__name__}, {right[1].__name__})",
@@ -102,6 +102,13 @@ def kl_divergence(p: Distribution, q: Distribution) -> Tensor:
     return function(p, q)
 
 
+def _infinite_where(result: Tensor, *masks: Tensor) -> Tensor:
+    """`result` with inf where one of the masks holds. As in PyTorch, a mask of fewer dimensions counts in the first ones."""
+    for mask in masks:
+        result[mask] = inf
+    return result
+
+
 # Families with themselves
 
 
@@ -109,8 +116,9 @@ def kl_divergence(p: Distribution, q: Distribution) -> Tensor:
 def _bernoulli(p, q):
     def term(p_probs, q_probs, p_logits, q_logits):
         """p log(p / q) of one of the two results."""
-        t = p_probs * (softplus(-q_logits) - softplus(-p_logits))
-        return t.masked_fill(q_probs == 0, inf).masked_fill(p_probs == 0, 0)
+        t = _infinite_where(p_probs * (softplus(-q_logits) - softplus(-p_logits)), q_probs == 0)  # pyright: ignore[reportOperatorIssue]
+        t[p_probs == 0] = 0
+        return t
 
     return term(p.probs, q.probs, p.logits, q.logits) + term(1 - p.probs, 1 - q.probs, -p.logits, -q.logits)
 
@@ -130,7 +138,7 @@ def _binomial(p, q):
     if (p.total_count < q.total_count).any():
         raise NotImplementedError("KL between Binomials where q.total_count > p.total_count is not implemented")
     kl = p.total_count * (p.probs * (p.logits - q.logits) + (-p.probs).log1p() - (-q.probs).log1p())
-    return kl.masked_fill(p.total_count > q.total_count, inf)
+    return _infinite_where(kl, p.total_count > q.total_count)
 
 
 @register_kl(Categorical, Categorical)
@@ -170,7 +178,7 @@ def _exponential_family(p, q):
     """The Bregman divergence of the log normalizer, where one class meets itself."""
     if type(p) is not type(q):
         raise NotImplementedError(
-            "The cross KL-divergence between different exponential families cannot        "
+            "The cross KL-divergence between different exponential families cannot                             "
             "be computed using Bregman divergences"
         )
     parameters, normalizer, gradients = p._slopes()
@@ -227,7 +235,7 @@ def _cauchy(p, q):
 def _pareto(p, q):
     ratio = q.alpha / p.alpha
     result = q.alpha * (p.scale / q.scale).log() - ratio.log() + ratio - 1
-    return result.masked_fill(p.scale < q.scale, inf)
+    return _infinite_where(result, p.scale < q.scale)
 
 
 @register_kl(Poisson, Poisson)
@@ -238,7 +246,7 @@ def _poisson(p, q):
 @register_kl(Uniform, Uniform)
 def _uniform(p, q):
     result = ((q.high - q.low) / (p.high - p.low)).log()
-    return result.masked_fill((q.low > p.low) | (q.high < p.high), inf)
+    return _infinite_where(result, (q.low > p.low) | (q.high < p.high))
 
 
 @register_kl(Independent, Independent)
@@ -267,7 +275,7 @@ def _squares(matrix):
 def _check_event_shapes(p, q, words):
     if p.event_shape != q.event_shape:
         raise ValueError(
-            f"KL-divergence between two {words} with        different event shapes cannot be computed"
+            f"KL-divergence between two {words} with                          different event shapes cannot be computed"
         )
 
 
@@ -290,7 +298,7 @@ def _multivariate_normal(p, q):
 def _low_rank_parts(q, p):
     """q's log determinant, the distance of the means, and q's factors for traces."""
     factor, diagonal = q._matrices
-    logdet = low_rank_logdet(factor, diagonal, q._capacitance_tril)
+    logdet = low_rank_logdet(diagonal, q._capacitance_tril)
     distance = low_rank_mahalanobis(factor, diagonal, q.loc - p.loc, q._capacitance_tril)
     solved = backlight.linalg.solve_triangular(q._capacitance_tril, factor.mT / diagonal.unsqueeze(-2), upper=False)
     return logdet, distance, solved, diagonal
@@ -301,7 +309,7 @@ def _low_rank(p, q):
     _check_event_shapes(p, q, "Low Rank Multivariate Normals")
     logdet, distance, solved, diagonal = _low_rank_parts(q, p)
     p_factor, p_diagonal = p._matrices
-    logdet = logdet - low_rank_logdet(p_factor, p_diagonal, p._capacitance_tril)
+    logdet = logdet - low_rank_logdet(p_diagonal, p._capacitance_tril)
     trace = (
         (p_diagonal / diagonal).sum(-1)
         + _squares(p_factor * diagonal.rsqrt().unsqueeze(-1))
@@ -326,7 +334,7 @@ def _low_rank_to_full(p, q):
     _check_event_shapes(p, q, "(Low Rank) Multivariate Normals")
     q_factor = q._unbroadcasted_scale_tril
     p_factor, p_diagonal = p._matrices
-    logdet = 2 * log_diagonal(q_factor) - low_rank_logdet(p_factor, p_diagonal, p._capacitance_tril)
+    logdet = 2 * log_diagonal(q_factor) - low_rank_logdet(p_diagonal, p._capacitance_tril)
     trace = _squares(_solve(q_factor, p_factor)) + _squares(_solve(q_factor, p_diagonal.sqrt().diag_embed()))
     return 0.5 * (logdet + trace + mahalanobis(q_factor, q.loc - p.loc) - p.event_shape[0])
 
@@ -337,7 +345,7 @@ def _low_rank_to_full(p, q):
 def _infinite(parameter: str, p: type, *others: type) -> None:
     """Registers inf, in the shape of this parameter of p."""
     for q in others:
-        register_kl(p, q)(lambda p, q: full_like(getattr(p, parameter), inf))
+        register_kl(p, q)(lambda p, _q: full_like(getattr(p, parameter), inf))
 
 
 _infinite("concentration1", Beta, Pareto)
@@ -370,7 +378,8 @@ def _beta_exponential(p, q):
 def _beta_gamma(p, q):
     t1 = q.concentration.lgamma() - q.concentration * q.rate.log()
     mean_log = p.concentration1.digamma() - (p.concentration1 + p.concentration0).digamma()
-    return -p.entropy() + t1 - (q.concentration - 1) * mean_log + q.rate * p.mean
+    t2 = (q.concentration - 1) * mean_log
+    return -p.entropy() + t1 - t2 + q.rate * p.mean
 
 
 @register_kl(Beta, Normal)
@@ -384,7 +393,7 @@ def _beta_normal(p, q):
 @register_kl(Beta, Uniform)
 def _beta_uniform(p, q):
     result = -p.entropy() + (q.high - q.low).log()
-    return result.masked_fill((q.low > 0) | (q.high < 1), inf)
+    return _infinite_where(result, (q.low > 0) | (q.high < 1))
 
 
 @register_kl(ContinuousBernoulli, Exponential)
@@ -483,7 +492,7 @@ def _normal_laplace(p, q):
 def _pareto_exponential(p, q):
     product = p.scale * q.rate
     result = (p.alpha / product).log() - p.alpha.reciprocal() + p.alpha * product / (p.alpha - 1) - 1
-    return result.masked_fill(p.alpha <= 1, inf)
+    return _infinite_where(result, p.alpha <= 1)
 
 
 @register_kl(Pareto, Gamma)
@@ -492,7 +501,7 @@ def _pareto_gamma(p, q):
     t1 = p.alpha.log() - mean_log
     t2 = q.concentration.lgamma() - q.concentration * q.rate.log()
     t3 = (1 - q.concentration) * mean_log + q.rate * p.alpha * p.scale / (p.alpha - 1)
-    return (t1 + t2 + t3 - 1).masked_fill(p.alpha <= 1, inf)
+    return _infinite_where(t1 + t2 + t3 - 1, p.alpha <= 1)
 
 
 @register_kl(Pareto, Normal)
@@ -500,7 +509,7 @@ def _pareto_normal(p, q):
     common = p.scale / (p.alpha - 1)
     t1 = (math.sqrt(2 * math.pi) * q.scale * p.alpha / p.scale).log() - p.alpha.reciprocal()
     spread = p.alpha * common.pow(2) / (p.alpha - 2) + (p.alpha * common - q.loc).pow(2)
-    return (t1 + spread / (2 * q.scale.pow(2)) - 1).masked_fill(p.alpha <= 2, inf)
+    return _infinite_where(t1 + spread / (2 * q.scale.pow(2)) - 1, p.alpha <= 2)
 
 
 def _x_log_x(x):
@@ -519,7 +528,7 @@ def _uniform_beta(p, q):
     t1 = (q.concentration1 - 1) * _mean_log(p)
     t2 = (q.concentration0 - 1) * (_x_log_x(1 - p.high) - _x_log_x(1 - p.low) + width) / width
     t3 = q.concentration1.lgamma() + q.concentration0.lgamma() - (q.concentration1 + q.concentration0).lgamma()
-    return (t2 + t3 - width.log() - t1).masked_fill((p.high > 1) | (p.low < 0), inf)
+    return _infinite_where(t2 + t3 - width.log() - t1, (p.high > 1) | (p.low < 0))
 
 
 @register_kl(Uniform, ContinuousBernoulli)
@@ -531,14 +540,14 @@ def _uniform_continuous_bernoulli(p, q):
 @register_kl(Uniform, Exponential)
 def _uniform_exponential(p, q):
     result = q.rate * (p.high + p.low) / 2 - ((p.high - p.low) * q.rate).log()
-    return result.masked_fill(p.low < 0, inf)
+    return _infinite_where(result, p.low < 0)
 
 
 @register_kl(Uniform, Gamma)
 def _uniform_gamma(p, q):
     t1 = q.concentration.lgamma() - q.concentration * q.rate.log()
     t2 = (1 - q.concentration) * _mean_log(p) + q.rate * (p.high + p.low) / 2
-    return (-(p.high - p.low).log() + t1 + t2).masked_fill(p.low < 0, inf)
+    return _infinite_where(-(p.high - p.low).log() + t1 + t2, p.low < 0)
 
 
 @register_kl(Uniform, Gumbel)
@@ -551,11 +560,12 @@ def _uniform_gumbel(p, q):
 @register_kl(Uniform, Normal)
 def _uniform_normal(p, q):
     width = p.high - p.low
+    t1 = (math.sqrt(math.pi * 2) * q.scale / width).log()
     spread = width.pow(2) / 12 + ((p.high + p.low - 2 * q.loc) / 2).pow(2)
-    return (math.sqrt(math.pi * 2) * q.scale / width).log() + 0.5 * spread / q.scale.pow(2)
+    return t1 + 0.5 * spread / q.scale.pow(2)
 
 
 @register_kl(Uniform, Pareto)
 def _uniform_pareto(p, q):
     t1 = (q.alpha * q.scale.pow(q.alpha) * (p.high - p.low)).log()
-    return (_mean_log(p) * (q.alpha + 1) - t1).masked_fill(p.low < q.scale, inf)
+    return _infinite_where(_mean_log(p) * (q.alpha + 1) - t1, p.low < q.scale)

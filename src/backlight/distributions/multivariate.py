@@ -8,7 +8,21 @@ from typing import TYPE_CHECKING
 
 import backlight  # for `backlight.linalg`, which loads when it is first used
 
-from .. import Size, Tensor, arange, broadcast_shapes, broadcast_tensors, cat, einsum, eye, finfo, nan, randn, tensor, tril_indices
+from .. import (
+    Size,
+    Tensor,
+    arange,
+    broadcast_shapes,
+    broadcast_tensors,
+    cat,
+    einsum,
+    eye,
+    finfo,
+    nan,
+    randn,
+    tensor,
+    tril_indices,
+)
 from ..autograd.modes import no_grad
 from . import constraints
 from .continuous import Beta, Chi2
@@ -175,7 +189,7 @@ def _capacitance_tril(factor: Tensor, diagonal: Tensor) -> Tensor:
     return backlight.linalg.cholesky(matrix + eye(matrix.size(-1), dtype=matrix.dtype))
 
 
-def low_rank_logdet(factor: Tensor, diagonal: Tensor, capacitance_tril: Tensor) -> Tensor:
+def low_rank_logdet(diagonal: Tensor, capacitance_tril: Tensor) -> Tensor:
     """log det(W Wᵀ + D), by the matrix determinant lemma."""
     return 2 * log_diagonal(capacitance_tril) + diagonal.log().sum(-1)
 
@@ -200,9 +214,7 @@ class LowRankMultivariateNormal(Distribution):
     support = constraints.real_vector
     has_rsample = True
 
-    def __init__(
-        self, loc: Tensor, cov_factor: Tensor, cov_diag: Tensor, validate_args: bool | None = None
-    ) -> None:
+    def __init__(self, loc: Tensor, cov_factor: Tensor, cov_diag: Tensor, validate_args: bool | None = None) -> None:
         if loc.dim() < 1:
             raise ValueError("loc must be at least one-dimensional.")
         event_shape = loc.shape[-1:]
@@ -286,11 +298,11 @@ class LowRankMultivariateNormal(Distribution):
         if self._validate_args:
             self._validate_sample(value)
         distance = low_rank_mahalanobis(*self._matrices, value - self.loc, self._capacitance_tril)
-        logdet = low_rank_logdet(*self._matrices, self._capacitance_tril)
+        logdet = low_rank_logdet(self._unbroadcasted_cov_diag, self._capacitance_tril)
         return -0.5 * (self._event_shape[0] * math.log(2 * math.pi) + logdet + distance)
 
     def entropy(self) -> Tensor:
-        logdet = low_rank_logdet(*self._matrices, self._capacitance_tril)
+        logdet = low_rank_logdet(self._unbroadcasted_cov_diag, self._capacitance_tril)
         entropy = 0.5 * (self._event_shape[0] * (1.0 + math.log(2 * math.pi)) + logdet)
         return entropy.expand(self._batch_shape) if self._batch_shape else entropy
 
@@ -479,8 +491,9 @@ class Wishart(ExponentialFamily):
             warnings.warn("Singular sample detected.", stacklevel=2)
             for _ in range(10 if max_try_correction is None else max_try_correction):
                 new = self._bartlett_sampling(again[again].shape)
-                sample[again] = new
-                again[again.clone()] = self._over_batch(~self.support.check(new))
+                drawn = again.clone()
+                sample[drawn] = new
+                again[drawn] = self._over_batch(~self.support.check(new))
                 if not again.any():
                     break
         return sample

@@ -80,9 +80,7 @@ class TransformedDistribution(Distribution):
         base_shape = base_distribution.batch_shape + base_distribution.event_shape
         base_event_dim = len(base_distribution.event_shape)
         if len(base_shape) < domain_dim:
-            raise ValueError(
-                f"base_distribution needs to have shape with size at least {domain_dim}, but got {base_shape}."
-            )
+            raise ValueError(f"base_distribution needs to have shape with size at least {domain_dim}, but got {base_shape}.")
         # Parameters of the transforms may have more batch dimensions than the base distribution, or larger ones
         shape = whole.forward_shape(base_shape)
         expanded = whole.inverse_shape(shape)
@@ -115,9 +113,13 @@ class TransformedDistribution(Distribution):
         more = len(self.event_shape) - support.event_dim
         return constraints.independent(support, more) if more > 0 else support
 
-    @property
-    def has_rsample(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
-        return self.base_dist.has_rsample
+    if TYPE_CHECKING:  # a property, or an attribute of the class
+        has_rsample: Any
+    else:
+
+        @property
+        def has_rsample(self) -> bool:
+            return self.base_dist.has_rsample
 
     def _forward(self, x: Tensor) -> Tensor:
         for t in self.transforms:
@@ -218,7 +220,6 @@ class _Half(TransformedDistribution):
     def log_prob(self, value: Tensor) -> Tensor:
         if self._validate_args:
             self._validate_sample(value)
-        value = as_tensor(value, dtype=self.scale.dtype)
         return where(value >= 0, self.base_dist.log_prob(value) + math.log(2), -inf)
 
     def cdf(self, value: Tensor) -> Tensor:
@@ -259,6 +260,11 @@ class HalfCauchy(_Half):
 
     def expand(self, batch_shape: Sequence[int], _instance: Any = None) -> Any:
         return super().expand(batch_shape, self._get_checked_instance(HalfCauchy, _instance))
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        if self._validate_args:
+            self._validate_sample(value)
+        return super().log_prob(as_tensor(value, dtype=self.scale.dtype))
 
     @property
     def mean(self) -> Tensor:
@@ -627,7 +633,7 @@ class ExpRelaxedCategorical(OfCategorical):
             self._validate_sample(value)
         count = self.event_shape[0]
         logits, value = broadcast_all(self.logits, value)
-        log_scale = full_like(self.temperature, float(count)).lgamma() + self.temperature.log() * (count - 1)
+        log_scale = full_like(self.temperature, float(count)).lgamma() + self.temperature.log() * (count - 1)  # pyright: ignore[reportArgumentType, reportOperatorIssue]
         score = logits - value * self.temperature
         return (score - score.logsumexp(dim=-1, keepdim=True)).sum(-1) + log_scale
 

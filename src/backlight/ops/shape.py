@@ -450,7 +450,7 @@ def broadcast_tensors(*tensors):
     for x in tensors:
         check_broadcast(shape, x.array.shape)
         shape = np.broadcast_shapes(shape, x.array.shape)
-    return tuple(expand(x, shape) for x in tensors)
+    return tuple(x if x.array.shape == shape else expand(x, shape) for x in tensors)
 
 
 @public(method=False)
