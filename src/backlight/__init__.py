@@ -103,15 +103,25 @@ _LAZY = (
 )
 
 
+# Functions and classes that live in a lazy module: {name: module}.
+_ELSEWHERE = {
+    "GradScaler": "amp",
+    "autocast": "amp",
+    "get_printoptions": "printing",
+    "load": "serialization",
+    "save": "serialization",
+    "set_printoptions": "printing",
+}
+
+
 def __getattr__(name):
+    import importlib
+
     if name in _LAZY:
-        import importlib
-
         return importlib.import_module(f"{__name__}.{name}")
-    if name in ("set_printoptions", "get_printoptions"):
-        from . import printing
-
-        return getattr(printing, name)
+    if name in _ELSEWHERE:
+        globals()[name] = getattr(importlib.import_module(f"{__name__}.{_ELSEWHERE[name]}"), name)
+        return globals()[name]
     from .ops import later, neural
 
     if name not in _REGISTRY:
@@ -126,8 +136,7 @@ def __dir__():
     from .ops import later, neural
 
     later.load()
-    printing = ("get_printoptions", "set_printoptions")
-    return sorted({*globals(), *_LAZY, *printing, *(name for name in _REGISTRY if "." not in name)})
+    return sorted({*globals(), *_LAZY, *_ELSEWHERE, *(name for name in _REGISTRY if "." not in name)})
 
 
 def set_default_device(where=None) -> None:

@@ -798,8 +798,10 @@ Tensor.cuda = _cuda
 
 def _storage_offset(self):
     """Elements between the start of the memory and this tensor's first element."""
-    root = self.array if self.base is None else self.base.root.array
-    return (self.array.__array_interface__["data"][0] - root.__array_interface__["data"][0]) // self.array.itemsize
+    from .storage import owner_of
+
+    first = owner_of(self.array).__array_interface__["data"][0]
+    return (self.array.__array_interface__["data"][0] - first) // self.array.itemsize if self.array.size else 0
 
 
 Tensor.storage_offset = _storage_offset

@@ -8,6 +8,7 @@ and dimensioned tensors outrank 0-d tensors, which outrank Python numbers.
 from __future__ import annotations
 
 import numbers as _numbers
+from typing import Any
 
 import numpy as np
 
@@ -240,7 +241,7 @@ class Size(tuple):
     def __repr__(self) -> str:
         return f"torch.Size([{', '.join(map(str, self))}])"
 
-    def __getitem__(self, index):
+    def __getitem__(self, index) -> Any:
         picked = tuple.__getitem__(self, index)
         return Size(picked) if isinstance(index, slice) else picked
 

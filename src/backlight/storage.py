@@ -15,18 +15,22 @@ from . import dtypes
 __all__ = ["TypedStorage", "UntypedStorage"]
 
 
-def _owner(array):
+def owner_of(array):
     """The array that owns the memory."""
-    while isinstance(array.base, np.ndarray):
-        array = array.base
-    return array
+    while True:
+        base = array.base
+        if not isinstance(base, np.ndarray):
+            base = getattr(base, "base", None)  # as_strided puts an object in between
+        if not isinstance(base, np.ndarray):
+            return array
+        array = base
 
 
 class UntypedStorage:
     """The bytes behind a tensor."""
 
     def __init__(self, array):
-        self._array = _owner(array)
+        self._array = owner_of(array)
 
     @property
     def device(self):

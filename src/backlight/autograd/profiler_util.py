@@ -6,6 +6,8 @@ import json
 import os
 from collections import defaultdict
 
+from ..files import replacing
+
 __all__ = ["EventList", "FunctionEvent", "FunctionEventAvg", "Interval"]
 
 
@@ -231,10 +233,8 @@ class EventList(list):
             }
             for e in self
         ]  # fmt: skip
-        temporary = f"{path}.{os.getpid()}.tmp"
-        with open(temporary, "w") as file:
+        with replacing(path) as file:
             json.dump({"schemaVersion": 1, "displayTimeUnit": "ms", "traceEvents": trace}, file)
-        os.replace(temporary, path)
 
 
 def _shortened(text, width) -> str:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-import tempfile
 from functools import cached_property
 from itertools import count
 from operator import attrgetter
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from ..files import replacing
 from . import schema
 from .schema import TABLES, Event, Line
 
@@ -151,7 +150,8 @@ class Record:
     @staticmethod
     def _written(text: str, path: str | os.PathLike[str] | None) -> str:
         if path is not None:
-            write_whole(path, text)
+            with replacing(path) as file:
+                file.write(text)
         return text
 
     # Files
@@ -240,23 +240,3 @@ class Record:
                 return tensor
         known = sorted({t.name for t in self.tensors if t.name})
         raise KeyError(f"no tensor is called {name!r}; there are {', '.join(known) or 'no names'}")
-
-
-def write_whole(path: str | os.PathLike[str], text: str) -> None:
-    """Writes a text file under a temporary name and renames it, so that nobody ever sees half of it."""
-    target = Path(path)
-    handle, temporary = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent or ".")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
-        os.chmod(temporary, 0o666 & ~_umask())
-        os.replace(temporary, target)
-    except BaseException:
-        os.unlink(temporary)
-        raise
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask

@@ -15,6 +15,7 @@ from pathlib import Path
 from textwrap import indent
 from typing import TYPE_CHECKING, Any
 
+from ..files import replacing
 from . import start
 from .engines import engine_of, imported_engines
 from .explain import findings
@@ -22,7 +23,6 @@ from .explain.ask import explain
 from .explain.finding import Finding, listed, place, size_of
 from .explain.functions import check_function
 from .explain.memory import alive
-from .record import write_whole
 from .render import summary
 from .render.words import count, places, source
 
@@ -152,7 +152,8 @@ class Checks:
         record = _run(step).record
         actual = list(_order(record))
         if self.update:
-            write_whole(path, "".join(f"{line}\n" for line, _site in actual))
+            with replacing(path) as file:
+                file.writelines(f"{line}\n" for line, _site in actual)
             return
         try:
             expected = path.read_text(encoding="utf-8").splitlines()

@@ -9,17 +9,13 @@ from ..ops.attention import additive_mask
 from ..tensor import Parameter
 from . import functional as F
 from . import init
-from .linear import Linear
+from .linear import NonDynamicallyQuantizableLinear
 from .module import Module
 
 if TYPE_CHECKING:
     from ..tensor import Tensor
 
 __all__ = ["MultiheadAttention"]
-
-
-class NonDynamicallyQuantizableLinear(Linear):
-    """A Linear by another name, which is how PyTorch prints the output projection."""
 
 
 class MultiheadAttention(Module):

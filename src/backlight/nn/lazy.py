@@ -119,7 +119,7 @@ class LazyLinear(_LazyLayer, Linear):
             self.bias = UninitializedParameter(device=device, dtype=dtype)
 
     def _features_of(self, input: Tensor) -> int:
-        n = input.shape[-1]
+        n = int(input.shape[-1])
         if not is_lazy(self.weight) and n != self.weight.shape[-1]:
             raise AssertionError(
                 f"The in_features inferred from input: {n} is not equal to in_features from self.weight: "
@@ -279,7 +279,7 @@ class _LazyNorm(_LazyLayer):
             self.num_batches_tracked = tensor(0, dtype=int64)
 
     def _features_of(self, input: Tensor) -> int:
-        return input.shape[1]
+        return int(input.shape[1])
 
     def _shapes(self: Any) -> dict[str, tuple[int, ...]]:
         return dict.fromkeys(("weight", "bias", "running_mean", "running_var"), (self.num_features,))

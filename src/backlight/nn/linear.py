@@ -58,6 +58,10 @@ class Linear(Module):
         return f"in_features={self.in_features}, out_features={self.out_features}, bias={self.bias is not None}"
 
 
+class NonDynamicallyQuantizableLinear(Linear):
+    """A Linear by another name, which is how PyTorch prints the output projection."""
+
+
 class Bilinear(Module):
     """input1.T @ weight[k] @ input2 + bias[k]: (*, in1_features), (*, in2_features) -> (*, out_features)."""
 

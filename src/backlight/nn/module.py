@@ -875,7 +875,23 @@ class Module:
         return _register(self._load_state_dict_post_hooks, hook)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
+        if "_parameters" not in state:
+            self.__dict__.update(state)
+            return
+        # a module that PyTorch saved: it keeps parameters, buffers and children in dicts of their own
+        state = dict(state)
+        parts = {kind: state.pop(f"_{kind}s") for kind in ("parameter", "buffer", "module")}
+        transient = state.pop("_non_persistent_buffers_set", set())
+        hooks = {name: state.pop(name) for name in [*state] if name.endswith("_hooks") or "_hooks_" in name}
+        hooks.pop("_is_full_backward_hook", None)
+        self.__dict__.update(training=state.pop("training", True))
+        for kind, values in parts.items():
+            self.__dict__[f"_{kind}_names"] = {name: name not in transient for name in values}
+            self.__dict__.update(values)
         self.__dict__.update(state)
+        self.__dict__.update((name, hook) for name, hook in hooks.items() if hook and name in _TABLES)
+        if any(map(self.__dict__.get, _CALL_TABLES)):
+            self._hooked = True
 
     # -- text ---------------------------------------------------------------------------------------------------
 

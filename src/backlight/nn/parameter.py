@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from .. import empty
 from ..tensor import Parameter, Tensor
 
@@ -44,7 +46,7 @@ class _Uninitialized:
             "initialize the parameters before accessing their attributes."
         )
 
-    def materialize(self, shape, device=None, dtype=None) -> None:
+    def materialize(self: Any, shape, device=None, dtype=None) -> None:
         """Becomes an ordinary tensor of this shape (the same object), with undefined values."""
         self.array = empty(shape, device=device, dtype=self.dtype if dtype is None else dtype).array
         self.__class__ = self.cls_to_become
@@ -58,7 +60,7 @@ class _Uninitialized:
             "calling `module.share_memory()`."
         )
 
-    def __deepcopy__(self, memo):
+    def __deepcopy__(self: Any, memo):
         if id(self) not in memo:
             memo[id(self)] = type(self)(self.requires_grad, dtype=self.dtype)
         return memo[id(self)]
@@ -66,7 +68,7 @@ class _Uninitialized:
     def __repr__(self) -> str:
         return f"<{type(self).__name__}>"
 
-    def __reduce_ex__(self, _protocol):
+    def __reduce_ex__(self: Any, _protocol):
         return type(self), (self.requires_grad,)
 
 

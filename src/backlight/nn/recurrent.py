@@ -174,9 +174,10 @@ class RNNBase(Module):
             raise RuntimeError(f"For {kind} input, hx should also be {n}-D but got {dims[0]}-D tensor")
         raise RuntimeError(f"For {kind} input, hx and cx should also be {n}-D but got ({dims[0]}-D, {dims[1]}-D) tensors")
 
-    def _run(self, input, states: tuple[Tensor, ...] | None):
+    def _run(self, sequence: Tensor | PackedSequence, states: tuple[Tensor, ...] | None) -> tuple[Any, list[Tensor]]:
         """(output, states) for a sequence, batched or not, or a packed one."""
-        packed = input if isinstance(input, PackedSequence) else None
+        input: Any = sequence
+        packed = sequence if isinstance(sequence, PackedSequence) else None
         batched, batch_sizes = True, None
         if packed is not None:
             input, batch_sizes = packed.data, packed.batch_sizes
@@ -200,14 +201,14 @@ class RNNBase(Module):
         hx = states if self.mode == "LSTM" else states[0]
         function: Any = _FUNCTIONS[self.mode]
         if packed is not None:
-            output, *states = function(input, batch_sizes, hx, *settings)
+            output, *last = function(input, batch_sizes, hx, *settings)
             if packed.unsorted_indices is not None:
-                states = [state.index_select(1, packed.unsorted_indices) for state in states]
-            return PackedSequence(output, batch_sizes, packed.sorted_indices, packed.unsorted_indices), states
-        output, *states = function(input, hx, *settings, self.batch_first)
+                last = [state.index_select(1, packed.unsorted_indices) for state in last]
+            return PackedSequence(output, batch_sizes, packed.sorted_indices, packed.unsorted_indices), last
+        output, *last = function(input, hx, *settings, self.batch_first)
         if not batched:
-            return output.squeeze(0 if self.batch_first else 1), [state.squeeze(1) for state in states]
-        return output, states
+            return output.squeeze(0 if self.batch_first else 1), [state.squeeze(1) for state in last]
+        return output, last
 
 
 class _OneState(RNNBase):

@@ -201,6 +201,7 @@ def batch_norm(
 
     training: uses the batch's statistics and moves the running ones; else uses the running ones (Ioffe, Szegedy 2015).
     """
+    del cudnn_enabled
     x = input.array
     if x.ndim < 2:
         if x.size:

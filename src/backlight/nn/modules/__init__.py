@@ -5,6 +5,7 @@ import sys
 from .. import (
     activation,
     adaptive,
+    attention,
     conv,
     distance,
     dropout,
@@ -28,6 +29,7 @@ from .. import shape as fold
 from .. import shape as pixelshuffle
 from .. import shape as upsampling
 
+activation.MultiheadAttention = attention.MultiheadAttention  # pyright: ignore  (PyTorch has it in this file)
 for _name, _module in {
     "activation": activation,
     "adaptive": adaptive,
