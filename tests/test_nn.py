@@ -717,9 +717,56 @@ def test_backward_hooks():
     same_text(program)
 
 
-def test_old_backward_hooks_are_refused():
-    with pytest.raises(NotImplementedError, match="register_full_backward_hook"):
-        backlight.nn.Linear(1, 1).register_backward_hook(lambda *_args: None)
+def older_hooks(package, make):
+    """What `register_backward_hook` sees of a module, and the warnings."""
+    calls, module = [], make(package)
+
+    def hook(module, grad_input, grad_output):
+        calls.append(
+            (type(module).__name__, *([g if g is None else g.tolist() for g in gs] for gs in (grad_input, grad_output)))
+        )
+
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        handle = module.register_backward_hook(hook)
+        for _ in range(2):
+            result = module(package.ones(4, 2, requires_grad=True))
+            result = (
+                list(result.values())[0] if isinstance(result, dict) else result[0] if isinstance(result, tuple) else result
+            )
+            result.sum().backward()
+            handle.remove()
+    return calls, [str(w.message) for w in caught], [w.category for w in caught]
+
+
+def returning(package, function):
+    return type("Own", (package.nn.Module,), {"forward": lambda _self, x: function(x)})()
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda t: t.nn.ReLU(),
+        lambda t: t.nn.Sequential(t.nn.ReLU(), t.nn.Sigmoid()),
+        lambda t: returning(t, lambda x: (x * 2, x * 3)),
+        lambda t: returning(t, lambda x: {"a": x * 2}),
+        lambda t: returning(t, lambda x: x.unbind(0)),
+    ],
+)
+def test_older_backward_hooks(make):
+    assert older_hooks(backlight, make) == older_hooks(torch, make)
+
+
+def test_older_and_full_backward_hooks_exclude_each_other():
+    for package in (backlight, torch):
+        first, second = package.nn.ReLU(), package.nn.ReLU()
+        first.register_backward_hook(print)
+        second.register_full_backward_hook(print)
+        for register in (first.register_full_backward_hook, second.register_backward_hook):
+            with pytest.raises(
+                RuntimeError, match="Cannot use both regular backward hooks and full backward hooks on a single Module"
+            ):
+                register(print)
 
 
 def test_handles():

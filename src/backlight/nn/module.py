@@ -13,13 +13,13 @@ from collections import OrderedDict, namedtuple
 from collections.abc import Mapping, MutableMapping
 from typing import TYPE_CHECKING
 
-from .. import no_grad
+from .. import empty_like, no_grad
 from ..autograd.hooks import RemovableHandle
 from ..dtypes import device as Device
 from ..dtypes import dtype as Dtype
 from ..state import state
 from ..tensor import Parameter, Tensor
-from .hooks import BackwardCrossing
+from .hooks import BackwardCrossing, hook_last_node
 from .parameter import Buffer
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 __all__ = ["Module"]
 
 # The hook tables a call looks at, and all of them.
-_CALL_TABLES = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
+_CALL_TABLES = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks", "_last_node_hooks")
 _TABLES = frozenset(
     {
         *_CALL_TABLES,
@@ -49,11 +49,13 @@ _global_forward_hooks_with_kwargs: OrderedDict = OrderedDict()
 _global_forward_hooks_always_called: OrderedDict = OrderedDict()
 _global_backward_pre_hooks: OrderedDict = OrderedDict()
 _global_backward_hooks: OrderedDict = OrderedDict()
+_global_last_node_hooks: OrderedDict = OrderedDict()
 _global_call_hooks = (
     _global_forward_pre_hooks,
     _global_forward_hooks,
     _global_backward_pre_hooks,
     _global_backward_hooks,
+    _global_last_node_hooks,
 )
 _global_parameter_registration_hooks: OrderedDict = OrderedDict()
 _global_buffer_registration_hooks: OrderedDict = OrderedDict()
@@ -135,6 +137,14 @@ def _register(table: OrderedDict, hook, *, prepend: bool = False, flags=()) -> R
     return handle
 
 
+def _check_one_kind(where: str, others: OrderedDict) -> None:
+    """RuntimeError if there are hooks of the other kind, `others`."""
+    if others:
+        raise RuntimeError(
+            f"Cannot use both regular backward hooks and full backward hooks {where}. Please use only one of them."
+        )
+
+
 class Module:
     """Base class of all layers and networks.
 
@@ -214,7 +224,12 @@ class Module:
                 new = hook(self, args, kwargs, result) if with_kwargs else hook(self, args, result)
                 if new is not None:
                     result = new
-            return result if crossing is None else crossing.leave(result)
+            if crossing is not None:
+                result = crossing.leave(result)
+            last_node_hooks = [*_global_last_node_hooks.values(), *self._last_node_hooks.values()]
+            if last_node_hooks:
+                hook_last_node(self, last_node_hooks, args, result)
+            return result
         except Exception:
             for key, hook, with_kwargs, always in self._all_forward_hooks():
                 if not always or key in called:
@@ -299,15 +314,18 @@ class Module:
         It may return new `grad_input`s. Where no input requires grad it runs as soon as the output's are known.
         Inputs and outputs of such a module must not be modified in place.
         """
+        _check_one_kind("on a single Module", self._last_node_hooks)
         self._hooked = True
         return _register(self._backward_hooks, hook, prepend=prepend)
 
     def register_backward_hook(self, hook: Callable) -> RemovableHandle:
-        """Not supported: its gradients are those of the last operation only. Use `register_full_backward_hook`."""
-        raise NotImplementedError(
-            "Module.register_backward_hook sees the gradients of the module's last operation, not those of the module, "
-            "and is deprecated. Use register_full_backward_hook instead."
-        )
+        """`hook(module, grad_input, grad_output)` sees the gradients of the node that made the output, not the module's.
+
+        Deprecated: use `register_full_backward_hook`. A FutureWarning says where gradients are missing.
+        """
+        _check_one_kind("on a single Module", self._backward_hooks)
+        self._hooked = True
+        return _register(self._last_node_hooks, hook)
 
     # -- attributes ---------------------------------------------------------------------------------------------
 
@@ -684,9 +702,13 @@ class Module:
         """Moves parameters and buffers to a GPU, where there is one."""
         return self._apply(lambda tensor: tensor.cuda(device))
 
+    def to_empty(self, *, device: Any, recurse: bool = True) -> Self:
+        """Gives parameters and buffers new memory on `device`, with undefined values."""
+        return self._apply(lambda tensor: empty_like(tensor, device=device), recurse=recurse)
+
     def share_memory(self) -> Self:
-        """Returns self: this library keeps no tensors in shared memory."""
-        return self
+        """Moves parameters and buffers to memory that processes forked from now on share with this one."""
+        return self._apply(lambda tensor: tensor.share_memory_())
 
     def compile(self, *_args: Any, **_kwargs: Any) -> Self:
         """Returns self: there is nothing to compile."""
@@ -1002,8 +1024,16 @@ def register_module_full_backward_pre_hook(hook: Callable) -> RemovableHandle:
 
 def register_module_full_backward_hook(hook: Callable) -> RemovableHandle:
     """`hook(module, grad_input, grad_output)` runs in the backward of every module, before the module's own hooks."""
+    _check_one_kind("as a global Module hook", _global_last_node_hooks)
     Module._hooked = True
     return _register(_global_backward_hooks, hook)
+
+
+def register_module_backward_hook(hook: Callable) -> RemovableHandle:
+    """`Module.register_backward_hook` on every module. Deprecated: use `register_module_full_backward_hook`."""
+    _check_one_kind("as a global Module hook", _global_backward_hooks)
+    Module._hooked = True
+    return _register(_global_last_node_hooks, hook)
 
 
 def register_module_parameter_registration_hook(hook: Callable) -> RemovableHandle:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import builtins
+import warnings
+
 import numpy as np
 
 from .. import dtypes
@@ -145,7 +148,7 @@ def _is_set_to(self, tensor) -> bool:
 def _dim_order(self):
     """The dimensions, from the one with the longest steps in memory to that with the shortest."""
     strides = self.stride()
-    return tuple(sorted(range(self.array.ndim), key=lambda d: -strides[d]))
+    return tuple(sorted(builtins.range(self.array.ndim), key=lambda d: -strides[d]))
 
 
 def _apply_(self, callable):
@@ -180,7 +183,7 @@ def _new(self, *data, device=None):
 
 
 def _reversed(self):
-    return self.flip(tuple(range(self.array.ndim))) if self.array.ndim else self
+    return self.flip(tuple(builtins.range(self.array.ndim))) if self.array.ndim else self
 
 
 def _delitem(_self, _index):
@@ -219,7 +222,7 @@ def norm_except_dim(v, pow=2, dim=0):
     """The p-norms (p = pow) of the slices of a dimension, that dimension kept. Differentiable."""
     if dim == -1:
         return vector_norm(v, pow)
-    return vector_norm(v, pow, tuple(d for d in range(v.array.ndim) if d != dim % v.array.ndim), True)
+    return vector_norm(v, pow, tuple(d for d in builtins.range(v.array.ndim) if d != dim % v.array.ndim), True)
 
 
 @public(method=False)
@@ -237,9 +240,6 @@ def constant_pad_nd(input, pad, value=0):
 @public(method=False)
 def range(start=0, end=None, step=1, *, out=None, dtype=None, layout=None, device=None, requires_grad=False):
     """Numbers from start up to and including end, in steps, as floating point. Deprecated: see arange."""
-    import builtins
-    import warnings
-
     from ..creation import _finish
 
     warnings.warn("torch.range is deprecated and will be removed in a future release because its behavior is inconsistent with Python's "

@@ -14,6 +14,7 @@ from ..views import bump
 from .activation import functional
 from .arrange import pad
 from .cast import to
+from .pointwise import sqrt
 from .reduce import _count, mean, sum
 from .shape import reshape, sum_to_size
 
@@ -328,3 +329,23 @@ def local_response_norm(input, size, alpha=1e-4, beta=0.75, k=1.0):
         part = padded.narrow(1, i, input.array.shape[1])
         total = part if total is None else total + part
     return input / (total / size * alpha + k) ** beta
+
+
+# Weight norm (Salimans, Kingma 2016)
+
+
+def weight_norm_gradient(g, v, scale, dims):
+    """The gradients of v and of scale, for v * scale / |v|."""
+    length = sqrt(sum(v * v, dims, True))
+    along = sum(g * v, dims, True) / length
+    return (g - v * (along / length)) * (scale / length), along.reshape(scale.shape)
+
+
+_scaled_direction = op("_weight_norm_interface", lambda v, scale, dims: v * (scale / np.sqrt((v * v).sum(dims, keepdims=True))),
+    joint=lambda g, input, other, _out, dims: weight_norm_gradient(g, input, other, dims))  # fmt: skip
+
+
+@public(method=False)
+def _weight_norm(v, g, dim=0):
+    """v * g / |v|, the norm being taken over all dimensions but `dim` (-1: over all). Differentiable in both."""
+    return _scaled_direction(v, g, tuple(d for d in range(v.array.ndim) if d != dim))

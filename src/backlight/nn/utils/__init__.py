@@ -5,6 +5,8 @@ from .convert_parameters import parameters_to_vector, vector_to_parameters
 
 # What few programs need is imported when it is asked for: {name: file}, "" for a file itself.
 _LAZY = {
+    "convert_conv2d_weight_memory_format": "memory_format",
+    "convert_conv3d_weight_memory_format": "memory_format",
     "fuse_conv_bn_eval": "fusion",
     "fuse_conv_bn_weights": "fusion",
     "fuse_linear_bn_eval": "fusion",
@@ -12,13 +14,13 @@ _LAZY = {
     "parametrizations": "",
     "parametrize": "",
     "prune": "",
-    "remove_spectral_norm": "spectral_norm",
-    "remove_weight_norm": "weight_norm",
+    "remove_spectral_norm": "weight_hooks",
+    "remove_weight_norm": "weight_hooks",
     "rnn": "",
     "skip_init": "init",
-    "spectral_norm": "spectral_norm",
+    "spectral_norm": "weight_hooks",
     "stateless": "",
-    "weight_norm": "weight_norm",
+    "weight_norm": "weight_hooks",
 }
 __all__ = [
     "clip_grad_norm",
@@ -42,5 +44,5 @@ def __getattr__(name: str):
 
     module = import_module(f"{__name__}.{_LAZY[name] or name}")
     value = getattr(module, name) if _LAZY[name] else module
-    globals()[name] = value  # importing `spectral_norm.py` left the module under the name of its function
+    globals()[name] = value
     return value
