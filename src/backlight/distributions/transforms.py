@@ -2,9 +2,9 @@
 
 >>> import backlight as torch
 >>> exp = torch.distributions.ExpTransform()
->>> y = exp(torch.tensor(1.0))
->>> y, exp.inv(y), exp.log_abs_det_jacobian(torch.tensor(1.0), y)
-(tensor(2.7183), tensor(1.), tensor(1.))
+>>> x = torch.tensor(2.0)
+>>> exp(x), exp.inv(exp(x)), exp.log_abs_det_jacobian(x, exp(x))
+(tensor(7.3891), tensor(2.), tensor(2.))
 """
 
 # ruff: noqa: ARG002  (of x and y, many Jacobians need one)

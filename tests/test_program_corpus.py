@@ -1,0 +1,84 @@
+"""The programs in examples/programs print the same text and numbers under PyTorch and under `backlight run`.
+
+Text and whole numbers must be equal. Other numbers may differ by 1e-5 of their size up to the first line that has one (that of the
+first step), and by 1e-3 later, as rounding errors grow in training; and by one unit of the last digit that is printed.
+
+As a script this file measures the programs and writes the table of examples/programs/README.md.
+"""
+
+import os
+import re
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+FOLDER = Path(__file__).parent.parent / "examples" / "programs"
+PROGRAMS = sorted(path.stem for path in FOLDER.glob("*.py") if path.stem != "cartpole")  # that is a module of some
+NUMBER = re.compile(r"-?(?:\d+\.?\d*(?:e[-+]?\d+)?|inf|nan)")
+
+
+def run(program: str, *command: str) -> tuple[str, float]:
+    """What a program prints, and the seconds that it takes."""
+    env = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "default"}
+    start = time.perf_counter()
+    done = subprocess.run(
+        [sys.executable, *command, str(FOLDER / f"{program}.py")], capture_output=True, text=True, env=env, timeout=240
+    )
+    assert done.returncode == 0, f"{' '.join(command) or 'python'} {program}.py\n{done.stdout}{done.stderr}"
+    return done.stdout, time.perf_counter() - start
+
+
+def differences(expected: str, found: str) -> list[str]:
+    """The lines that don't agree."""
+    theirs, ours, wrong, tolerance = expected.splitlines(), found.splitlines(), [], 1e-5
+    for a, b in zip(theirs, ours):
+        numbers = NUMBER.findall(a)
+        if NUMBER.sub("#", a) != NUMBER.sub("#", b) or not all(map(close, numbers, NUMBER.findall(b), [tolerance] * len(numbers))):
+            wrong.append(f"PyTorch:   {a}\nBacklight: {b}")
+        if any("." in n for n in numbers):
+            tolerance = 1e-3
+    if len(theirs) != len(ours):
+        wrong.append(f"PyTorch prints {len(theirs)} lines, Backlight {len(ours)}")
+    return wrong
+
+
+def close(expected: str, found: str, tolerance: float) -> bool:
+    digits = len(expected.partition(".")[2])
+    if not digits or "e" in expected:
+        return expected == found or ("e" in expected and abs(float(found) - float(expected)) <= tolerance * abs(float(expected)))
+    return abs(float(found) - float(expected)) <= max(tolerance * abs(float(expected)), 1e-6) + 1.01 * 10**-digits
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_same_numbers(program):
+    with ThreadPoolExecutor(2) as pool:
+        (expected, _), (found, _) = pool.map(lambda command: run(program, *command), ((), ("-m", "backlight", "run")))
+    wrong = differences(expected, found)
+    assert not wrong, "\n".join(wrong)
+
+
+def test_differences():
+    assert not differences("loss 0.123456\nstep 3  loss 1.00000", "loss 0.123457\nstep 3  loss 1.00099")
+    assert differences("loss 0.123456", "loss 0.123460")
+    assert differences("step 3", "step 4")
+    assert differences("a 1.5\nloss 1.00000", "a 1.5\nloss 1.00200")
+    assert differences("loss 1.5 x", "loss 1.5 y")
+    assert differences("a\nb", "a")
+
+
+if __name__ == "__main__":
+    rows = []
+    for name in PROGRAMS:
+        seconds = [run(name, *command)[1] for command in ((), ("-m", "backlight", "run"))]
+        rows.append(f"{name}  {seconds[0]:.1f}  {seconds[1]:.1f}")
+        print(rows[-1], flush=True)
+    readme = FOLDER / "README.md"
+    text = readme.read_text()
+    for row in rows:
+        name, theirs, ours = row.split()
+        text = re.sub(rf"(?m)^(\| \[{name}\.py\].*\|)[^|]*\|[^|]*\|$", rf"\1 {theirs} | {ours} |", text)
+    readme.write_text(text)
