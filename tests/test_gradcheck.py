@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import pytest
+import torch
 from both_packages import Programs, assert_same_log, attempt
+
+import backlight
 
 program = Programs()
 
@@ -174,3 +177,16 @@ def inputs(T, log):
 @pytest.mark.parametrize("name", program)
 def test_same_log(name):
     assert_same_log(program[name])
+
+
+@pytest.mark.parametrize("noncontiguous", [False, True])
+def test_gradgradcheck_draws_as_pytorch_does(noncontiguous):
+    states = []
+    for lib in (torch, backlight):
+        lib.manual_seed(0)
+        x = lib.ones(9, 2, dtype=lib.float64, requires_grad=True)
+        w = lib.tensor([[3.0, 4.0], [0.5, 1.0]], dtype=lib.float64, requires_grad=True)
+        both = lambda x, w, pair=lib.complex: (x @ w, pair(x, x))
+        assert lib.autograd.gradgradcheck(both, (x, w), gen_non_contig_grad_outputs=noncontiguous)
+        states.append(lib.get_rng_state().numpy())
+    assert (states[0] == states[1]).all()

@@ -28,6 +28,12 @@ CALLS = {
     "multinomial replacement": lambda T, n: T.multinomial(T.arange(1.0, 6.0), n + 1, replacement=True),
     "rand_like": lambda T, n: T.rand_like(T.ones(n, 2)),
     "randn_like": lambda T, n: T.randn_like(T.ones(2, n)),
+    "rand_like transposed": lambda T, n: T.rand_like(T.ones(n, 3).t()),  # drawn in the order of the memory
+    "randn_like transposed": lambda T, n: T.randn_like(T.ones(n, 2, 3).transpose(0, 2)),
+    "randint_like transposed": lambda T, n: T.randint_like(T.ones(n, 2, 3).transpose(0, 1), 50),
+    "dropout transposed": lambda T, n: T.nn.functional.dropout(T.ones(n, 3).t(), 0.4),
+    "dropout strided": lambda T, n: T.nn.functional.dropout(T.ones(n, 6)[:, ::2].t(), 0.4),
+    "alpha_dropout transposed": lambda T, n: T.nn.functional.alpha_dropout(T.ones(n, 3).t(), 0.4, training=True),
     "dropout": lambda T, n: T.nn.functional.dropout(T.ones(n), 0.4),
     "dropout2d": lambda T, n: T.nn.functional.dropout2d(T.ones(2, n, 3, 3), 0.4),
     "linear": lambda T, n: T.nn.Linear(n + 1, 3).weight.detach(),

@@ -91,7 +91,7 @@ def gradgradcheck(
     inputs = _tuple(inputs)
     if grad_outputs is None:
         outputs = [y for y in _tuple(func(*inputs)) if _differentiable(y)]
-        cotangents = tuple(_random_like(y, gen_non_contig_grad_outputs) for y in outputs)
+        cotangents = tuple(_random_cotangent(y, gen_non_contig_grad_outputs) for y in outputs)
     else:
         cotangents = _tuple(grad_outputs)
     count = len(cotangents)
@@ -124,11 +124,16 @@ def gradgradcheck(
     )
 
 
-def _random_like(y, noncontiguous=False):
-    g = REGISTRY["randn_like"](y.detach())  # pyright: ignore[reportCallIssue]
-    if noncontiguous and g.dim():
-        g = g.new_zeros((*g.shape, 2)).select(-1, 0).copy_(g)
-    return g.requires_grad_()
+def _random_like(y):
+    return REGISTRY["randn_like"](y.detach()).requires_grad_()  # pyright: ignore[reportCallIssue]
+
+
+def _random_cotangent(y, noncontiguous):
+    """Uniform numbers from [-1, 1), as PyTorch draws them; for a noncontiguous tensor, twice as many."""
+    noncontiguous = noncontiguous and y.numel() > 1
+    g = y.detach().new_empty((*y.shape[:-1], 2 * y.shape[-1]) if noncontiguous else y.shape)
+    (REGISTRY["view_as_real"](g) if g.is_complex() else g).uniform_(-1, 1)  # pyright: ignore[reportCallIssue]
+    return (g[..., ::2] if noncontiguous else g).requires_grad_()
 
 
 class _Undefined(Node):

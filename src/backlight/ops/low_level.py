@@ -69,7 +69,7 @@ def native_dropout(input, p, train):
     _check_probability(p)
     if train is False:
         return input * 1, Tensor._from(np.ones(input.array.shape, bool))
-    mask = _dropout_mask(input.array.shape, input.array.dtype, p, scaled=False).bool()
+    mask = _dropout_mask(input.array.shape, input.array.dtype, p, scaled=False, like=input.array).bool()
     return _native_dropout(input, mask, 0.0 if p == 1 else 1 / (1 - p)), mask
 
 

@@ -26,11 +26,12 @@ def _check_probability(p):
         raise ValueError(f"dropout probability has to be between 0 and 1, but got {p}")
 
 
-def _dropout_mask(shape, dtype, p, scaled=True):
-    """Zeros and ones (or 1 / (1 - p) in their place, if scaled) as a tensor."""
+def _dropout_mask(shape, dtype, p, scaled=True, like=None):
+    """Zeros and ones (or 1 / (1 - p) in their place, if scaled) as a tensor, drawn in the order of `like`'s memory."""
 
     def draw(shape):
-        mask = random.bernoulli_(np.empty(shape, dtype), 1 - p)
+        array = np.empty(shape, dtype) if like is None or modes.levels or like.shape != shape else np.empty_like(like)
+        mask = random.bernoulli_(array, 1 - p)
         if scaled:
             mask /= dtype.type(1 - p)
         return mask
@@ -47,7 +48,7 @@ def dropout(input, p=0.5, training=True, inplace=False):
     if p == 1:
         zero = Tensor._from(np.zeros((), input.array.dtype))
         return write_if(inplace, input, lambda x: x * zero)
-    mask = _dropout_mask(input.array.shape, input.array.dtype, p)
+    mask = _dropout_mask(input.array.shape, input.array.dtype, p, like=input.array)
     return write_if(inplace, input, lambda x: x * mask)
 
 
@@ -101,7 +102,7 @@ def _alpha_dropout(input, p, inplace, mask_shape):
     alpha = 1.7580993408473766
     if p == 1:
         return write_if(inplace, input, lambda x: x * 0)
-    mask = _dropout_mask(mask_shape, input.array.dtype, p, scaled=False)
+    mask = _dropout_mask(mask_shape, input.array.dtype, p, scaled=False, like=input.array)
     a = 1 / math.sqrt((alpha * alpha * p + 1) * (1 - p))
     shift = (mask - 1) * (alpha * a) + alpha * a * p
     keep = mask * a

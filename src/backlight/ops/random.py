@@ -44,7 +44,14 @@ def _random(draw, shape, device, requires_grad, out=None):
     return _finish(draw(shape), None, device, requires_grad, out)
 
 
-def _creating(name, draw, words):
+def _random_like(input, draw, fill, device, requires_grad):
+    """A tensor of what `draw(shape)` draws for the shape of `input`. One with another layout is filled along its memory."""
+    if modes.levels or input.array.flags.c_contiguous:
+        return _random(draw, input.array.shape, device, requires_grad)
+    return _random(lambda _shape: fill(input.array), input.array.shape, device, requires_grad)
+
+
+def _creating(name, draw, fill, words):
     def function(
         *size, generator=None, out=None, dtype=None, layout=None, device=None, requires_grad=False, pin_memory=False, **kwargs
     ):
@@ -60,8 +67,14 @@ def _creating(name, draw, words):
 
     def like(input, *, generator=None, dtype=None, layout=None, device=None, requires_grad=False, memory_format=None):
         del layout, memory_format
-        t = dtype or input.dtype
-        return _random(lambda shape: draw(shape, t.array_type, generator=generator), input.array.shape, device, requires_grad)
+        t = (dtype or input.dtype).array_type
+        return _random_like(
+            input,
+            lambda shape: draw(shape, t, generator=generator),
+            lambda array: fill(np.empty_like(array, t), generator=generator),
+            device,
+            requires_grad,
+        )
 
     like.__name__ = f"{name}_like"
     like.__doc__ = f"A tensor of {words}, with the shape and type of `input`."
@@ -69,8 +82,8 @@ def _creating(name, draw, words):
     public(method=False)(like)
 
 
-_creating("rand", random.uniform, "uniform random numbers from [0, 1)")
-_creating("randn", random.normal, "standard normal random numbers")
+_creating("rand", random.uniform, random.uniform_, "uniform random numbers from [0, 1)")
+_creating("randn", random.normal, random.normal_, "standard normal random numbers")
 
 
 @public(method=False)
@@ -96,11 +109,12 @@ def randint_like(input, low, high=None, *, dtype=None, device=None, requires_gra
     del layout, memory_format
     if high is None:
         low, high = 0, low
-    t = dtype or input.dtype
+    t = (dtype or input.dtype).array_type
     low, high = (int(v) if isinstance(v, Tensor) else v for v in (low, high))
-    return _random(
-        lambda shape: random.randint(low, high, shape, t.array_type, generator=generator),
-        input.array.shape,
+    return _random_like(
+        input,
+        lambda shape: random.randint(low, high, shape, t, generator=generator),
+        lambda array: random.random_(np.empty_like(array, t), low, high, generator=generator),
         device,
         requires_grad,
     )
