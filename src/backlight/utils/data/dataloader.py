@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import Any
 
-    from ...random import Generator
+    from ... import Generator
     from .dataset import Dataset
 
 __all__ = ["DataLoader", "default_collate", "default_convert", "get_worker_info"]

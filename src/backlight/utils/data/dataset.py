@@ -15,7 +15,7 @@ from ...tensor import Tensor
 if TYPE_CHECKING:
     from typing import Any
 
-    from ...random import Generator
+    from ... import Generator
 
 __all__ = [
     "ChainDataset",
@@ -111,8 +111,8 @@ class StackDataset(Dataset):
         """The samples at several indices."""
         columns = []
         for dataset in self._members():
-            together = getattr(dataset, "__getitems__", None)
-            items = together(indices) if callable(together) else [dataset[index] for index in indices]
+            together: Any = getattr(dataset, "__getitems__", None)
+            items: Any = together(indices) if callable(together) else [dataset[index] for index in indices]
             if len(items) != len(indices):
                 raise ValueError(f"Nested dataset's output size mismatch. Expected {len(indices)}, got {len(items)}")
             columns.append(items)
@@ -205,8 +205,10 @@ class Subset(Dataset[_T_co]):
     def __getitems__(self, indices: list[int]) -> list[_T_co]:
         """The samples at several indices."""
         inner = [self.indices[index] for index in indices]
-        together = getattr(self.dataset, "__getitems__", None)
-        return together(inner) if callable(together) else [self.dataset[index] for index in inner]
+        together: Any = getattr(self.dataset, "__getitems__", None)
+        if callable(together):
+            return together(inner)  # pyright: ignore[reportReturnType]
+        return [self.dataset[index] for index in inner]
 
     def __len__(self) -> int:
         return len(self.indices)

@@ -200,15 +200,16 @@ class _MultiProcessingDataLoaderIter(_BaseDataLoaderIter):
             worker.forget()
         pids = ", ".join(str(worker.process.pid) for worker in dead)
         error = RuntimeError(f"DataLoader worker (pid(s) {pids}) exited unexpectedly")
-        process = dead[0].process if dead else None
-        code = process.exitcode if process else 0
-        if code < 0:
-            name = signal.strsignal(-code)
+        if not dead:
+            return error
+        process = dead[0].process
+        if process.exitcode < 0:
+            name = signal.strsignal(-process.exitcode)
             error.__cause__ = RuntimeError(f"DataLoader worker (pid {process.pid}) is killed by signal: {name}. ")
-        elif code > 0:
+        elif process.exitcode > 0:
             error.__cause__ = RuntimeError(
-                f"DataLoader worker (pid {process.pid}) exited unexpectedly with exit code {code}. Details are lost due to "
-                "multiprocessing. Rerunning with num_workers=0 may give better error trace."
+                f"DataLoader worker (pid {process.pid}) exited unexpectedly with exit code {process.exitcode}. Details are lost "
+                "due to multiprocessing. Rerunning with num_workers=0 may give better error trace."
             )
         return error
 

@@ -73,16 +73,20 @@ class Failure:
 
     def reraise(self) -> None:
         """Raises an exception of the original's type with the text, or RuntimeError where it takes no text."""
+        error = self._error()
+        try:
+            raise error
+        finally:
+            del error  # or the exception would hold this frame, and with it the iterator, in a cycle
+
+    def _error(self) -> BaseException:
         kind: Any = self.kind
         if kind is KeyError:
-            raise KeyError(_Text(self.text))
-        if getattr(kind, "message", None):
-            raise kind(message=self.text)
+            return KeyError(_Text(self.text))
         try:
-            error = kind(self.text)
+            return kind(message=self.text) if getattr(kind, "message", None) else kind(self.text)
         except Exception:
-            raise RuntimeError(self.text) from None
-        raise error
+            return RuntimeError(self.text)
 
 
 class _Text(str):
