@@ -518,6 +518,7 @@ def test_names_and_modules():
         ("dataloader", "default_collate"),
         ("dataloader", "_SingleProcessDataLoaderIter"),
         ("dataloader", "_BaseDataLoaderIter"),
+        ("dataloader", "_MultiProcessingDataLoaderIter"),
         ("distributed", "DistributedSampler"),
         ("_utils.collate", "default_collate"),
         ("_utils.worker", "WorkerInfo"),

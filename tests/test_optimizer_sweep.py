@@ -179,6 +179,82 @@ def test_optimizer(name, dtype, number):
     check(name, dtype, options)
 
 
+@pytest.mark.parametrize("name", [name for name in DATABASE if name not in ("SparseAdam", "LBFGS")])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_changes_on_the_way(name, dtype):
+    """Parameters that join later, learning rates that change, steps that were saved as plain numbers, odd gradients."""
+    runs = [Run(lib, name, dtype, {"lr": 0.05}) for lib in BOTH]
+    for run in runs:
+        lib = run.lib
+        late = run.params.pop(1)
+        run.steps(2)
+        run.params.insert(1, late)
+        run.steps(1)
+        run.optimizer.param_groups[0]["lr"] = 0.02
+        run.optimizer.param_groups[1]["lr"] = lib.tensor(0.125)
+        run.steps(1)
+        transposed = lib.nn.Parameter(lib.arange(6.0, dtype=getattr(lib, dtype)).view(2, 3).t())
+        run.params.append(transposed)
+        run.optimizer.add_param_group({"params": [transposed]})
+        state = copy.deepcopy(run.optimizer.state_dict())
+        for own in state["state"].values():
+            for key in {"step", "eta", "mu", "mu_product"}.intersection(own):
+                own[key] = own[key].item()
+        run.optimizer.load_state_dict(state)
+        run.steps(1)
+        for number, value in enumerate((0.0, float("inf"), float("nan"))):
+            run.params[0].grad[number, 0] = value
+        if name != "Adafactor":  # one bad number spoils the whole parameter, but not in the same elements
+            run.optimizer.step()
+    theirs, ours = runs
+    tolerance = 1e-3 if name == "Muon" else 2e-5 if dtype == "float32" else 1e-7
+    assert_same(ours.params, theirs.params, tolerance, "params")
+    assert_same(ours.optimizer.state_dict(), theirs.optimizer.state_dict(), tolerance, "state_dict()")
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"lr": 0.01},
+        {"line_search_fn": "strong_wolfe"},
+        {"line_search_fn": "strong_wolfe", "history_size": 2, "max_iter": 7},
+        {"line_search_fn": "strong_wolfe", "lr": 20.0, "max_iter": 6},
+        {"line_search_fn": "strong_wolfe", "lr": 1e-4, "max_iter": 6, "max_eval": 5},
+        {"line_search_fn": "strong_wolfe", "max_eval": 1},
+        {"lr": 0.005, "max_eval": 3},
+        {"lr": 0.01, "tolerance_change": 1e-2, "max_iter": 50},
+        {"line_search_fn": "strong_wolfe", "tolerance_grad": 1e-1},
+        {"line_search_fn": "weak_wolfe"},
+        {"max_iter": 0},
+    ],
+)
+def test_lbfgs_in_a_narrow_valley(options):
+    """Rosenbrock's function: the same values at every call of the closure."""
+    logs = []
+    for lib in BOTH:
+        x = lib.nn.Parameter(lib.tensor([-1.2, 1.0], dtype=lib.float64))
+        optimizer, log = lib.optim.LBFGS([x], **options), []
+
+        def closure(x=x, optimizer=optimizer, log=log):
+            optimizer.zero_grad()
+            loss = 100 * (x[1] - x[0] ** 2) ** 2 + (1 - x[0]) ** 2
+            loss.backward()
+            log.append(loss.item())
+            return loss
+
+        try:
+            for _ in range(3):
+                log.append(optimizer.step(closure).item())
+            state = optimizer.state_dict()["state"][0]
+            log += [state["func_evals"], state["n_iter"], *x.tolist()]
+        except RuntimeError as error:
+            log.append(str(error))
+        logs.append(log)
+    assert len(logs[1]) == len(logs[0])
+    for mine, yours in zip(*reversed(logs), strict=True):
+        assert mine == (yours if isinstance(yours, str) else pytest.approx(yours, rel=1e-6, abs=1e-9))
+
+
 def outcome(lib, name, error_input, original_params):
     """What constructing the optimizer and one step raise or warn about."""
     sample = error_input.optimizer_error_input

@@ -8,7 +8,7 @@ import numpy as np
 
 from .. import finfo, no_grad, zeros_like
 from ..views import bump
-from .elementwise import scalar_state
+from .elementwise import numbers_to_tensors, scalar_state
 from .optimizer import Optimizer, check_options, factor_type, loss_of, number
 
 if TYPE_CHECKING:
@@ -65,6 +65,10 @@ class Adafactor(Optimizer):
             "maximize": maximize,
         }
         super().__init__(params, defaults)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        numbers_to_tensors(self.state, ("step",))
 
     def _state_of(self, parameter: Tensor, grad: Tensor) -> dict[str, Tensor]:
         state = self.state[parameter]

@@ -87,10 +87,15 @@ class ElementwiseOptimizer(Optimizer):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
-        for own in self.state.values():  # steps were plain numbers once
-            for name in ("step", *self._scalars):
-                if name in own and not isinstance(own[name], Tensor):
-                    own[name] = scalar_state(float(own[name]))
+        numbers_to_tensors(self.state, ("step", *self._scalars))
+
+
+def numbers_to_tensors(state: dict[Any, Any], names: tuple[str, ...]) -> None:
+    """Makes tensors of the numbers in every parameter's state: what old versions saved is still loaded."""
+    for own in state.values():
+        for name in names:
+            if name in own and not isinstance(own[name], Tensor):
+                own[name] = scalar_state(float(own[name]))
 
 
 def scalar_state(value: float, fused: bool | None = None) -> Tensor:

@@ -73,13 +73,15 @@ class Rprop(ElementwiseOptimizer):
         shrink, grow, least, most, maximize = factors
         if maximize:
             g = negative(g, work)
-        change = sign(multiply(g, previous, work2), work2)
-        same, turned, unknown = change > 0, change < 0, change == 0
+        change = multiply(g, previous, work2)
+        same, turned = change > 0, change < 0
+        copyto(change, 1)
         copyto(change, grow, where=same)
         copyto(change, shrink, where=turned)
-        copyto(change, 1, where=unknown)
         multiply(step_size, change, step_size)
         clip(step_size, least, most, out=step_size)
         copyto(previous, g)
         copyto(previous, 0, where=turned)
-        subtract(p, multiply(sign(previous, work), step_size, work), p)
+        sign(previous, work)
+        copyto(work, 0, where=work != work)  # PyTorch's sign of NaN
+        subtract(p, multiply(work, step_size, work), p)

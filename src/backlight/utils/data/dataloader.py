@@ -263,3 +263,11 @@ class DataLoader(Generic[_T_co]):
             "slowness/freeze if necessary.",
             stacklevel=2,
         )
+
+
+def __getattr__(name: str):
+    if name == "_MultiProcessingDataLoaderIter":  # PyTorch's place for it
+        from ._utils.parallel import _MultiProcessingDataLoaderIter
+
+        return _MultiProcessingDataLoaderIter
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
