@@ -8,6 +8,7 @@ import math
 import numpy as np
 
 from ..batching import merged_rule
+from ..creation import _linspace
 from ..op import public
 from ..tensor import Tensor
 from .choose import where, where_zero
@@ -20,9 +21,19 @@ from .shape import expand, reshape, select, transpose
 # Where a grid's coordinate (-1 is one end of the image, 1 the other) lies among the pixels
 
 
-def _unnormalized(coordinate, size, align_corners):
+def _unnormalized(coordinate, size, align_corners, fused):
     """The place in pixels. The ends are centres of the outermost pixels (align_corners), or their outer edges."""
-    return (coordinate + 1) / 2 * (size - 1) if align_corners else ((coordinate + 1) * size - 1) / 2
+    shifted = coordinate + 1
+    if align_corners:
+        return shifted * ((size - 1) / 2)
+    if not fused:
+        return (shifted * size - 1) / 2
+    place = shifted * (size / 2) - 0.5
+    # PyTorch's kernel for images rounds the product and the difference once, and on which side of a pixel's centre a place
+    # lies, which decides about its slope, is a matter of rounding. A wider type does that here.
+    wide = np.float64 if place.array.dtype == np.float32 else np.longdouble
+    place.array[...] = shifted.array.astype(wide) * wide(size / 2) - wide(0.5)
+    return place
 
 
 def _clipped(place, size):
@@ -107,7 +118,7 @@ def _grid_sample_tensors(input, grid, mode, padding, align_corners):
     taps = []
     for d, size in enumerate(spatial):
         column = select(grid, -1, len(spatial) - 1 - d)  # the grid's last dimension is x, y, z; the image's z, y, x
-        place = _unnormalized(reshape(column, (n, -1)), size, align_corners)
+        place = _unnormalized(reshape(column, (n, -1)), size, align_corners, fused=len(spatial) == 2)
         taps.append(_taps(place, size, mode, padding, align_corners))
     total = None
     for corner in itertools.product(*taps):
@@ -176,8 +187,8 @@ def _warn_align(name, old):
 def _affine_grid_tensors(theta, sizes, align_corners):
     axes = []
     for size in sizes:
-        line = np.linspace(-1, 1, size, dtype=theta.array.dtype) if size > 1 else np.zeros(1, theta.array.dtype)
-        axes.append(line if align_corners else line * theta.array.dtype.type((size - 1) / size))
+        line = _linspace(-1, 1, size, theta.dtype) if size > 1 else np.zeros(1, theta.array.dtype)
+        axes.append(line if align_corners else line * (size - 1) / size)
     points = np.meshgrid(*axes, indexing="ij")[::-1]  # x first
     base = np.stack([*points, np.ones(sizes, theta.array.dtype)], -1).reshape(1, -1, len(sizes) + 1)
     n = theta.array.shape[0]
