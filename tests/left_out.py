@@ -1,4 +1,4 @@
-"""What PyTorch has in `torch`, `torch.Tensor` and `torch.nn.functional` and Backlight leaves out, each with the reason.
+"""What PyTorch has among its public names and Backlight leaves out, or has in part, each with the reason.
 
 docs/compatibility.md is written from this table; tests/test_names.py holds it against both packages.
 """
@@ -13,16 +13,36 @@ DEVICES = "other devices than the CPU"
 VENDOR = "vendor kernels behind public operations (cuDNN, MIOpen, MKL-DNN, FBGEMM)"
 BACKEND = "a kernel behind public operations, not meant to be called by programs"
 POSITIONAL = "stands behind the nn.functional function of that name, with its reduction as a number; use nn.functional"
-RECURRENT = "stands behind torch.nn's recurrent modules, with their weights as lists"
-STORAGE = "storages: a tensor's memory is its NumPy array, `tensor.array`"
-AUTOCAST = "automatic mixed precision: CPU programs seldom gain from it"
-SERIALISED = "PyTorch's file format: use pickle (tensors support it) or numpy.savez"
+STORAGE = "storages: a tensor's memory is its NumPy array, `tensor.array`; files of torch.save name them all the same"
+AUTOCAST = "a part of autocast that only its own code calls, or for other devices"
 REMOVED = "removed from PyTorch: calling it raises there too"
 INTERNAL = "an internal of PyTorch that its namespace shows by accident"
 PROTOTYPE = "a prototype in PyTorch, subject to change"
 BUILD = "tells what PyTorch was built with"
 GRADIENT_TYPE = "a gradient always has its tensor's type here"
+DATAPIPES = "DataPipes, which PyTorch deprecated: use Dataset and DataLoader"
+TYPING = "a name for type checkers, or text of the documentation"
 PROTOCOL = "PyTorch's own machinery for subclasses and modes that replace the dispatcher"
+
+
+def names_of(place):
+    """(PyTorch's public names of a place such as "torch.nn", those of them that Backlight lacks)."""
+    import importlib
+    import types
+
+    import torch
+
+    import backlight
+
+    for name in ("nn.utils.prune", "nn.utils.rnn", "optim.swa_utils", "utils.data", "distributions"):
+        importlib.import_module(f"torch.{name}")
+    theirs, ours = torch, backlight
+    for part in place.split(".")[1:]:
+        theirs, ours = getattr(theirs, part), getattr(ours, part)
+    listed = None if theirs is torch else getattr(theirs, "__all__", None)
+    public = set(listed) if listed else {name for name in dir(theirs) if not name.startswith("_")}
+    public = {name for name in public if not isinstance(getattr(theirs, name, None), types.ModuleType)}
+    return public, {name for name in public if not hasattr(ours, name)}
 
 
 def table(groups):
@@ -71,15 +91,12 @@ LEFT_OUT = {
         embedding_bag embedding_renorm_ native_batch_norm native_group_norm native_layer_norm native_norm slice_inverse""",
         POSITIONAL: """binary_cross_entropy_with_logits cosine_embedding_loss hinge_embedding_loss kl_div margin_ranking_loss
         poisson_nll_loss triplet_margin_loss""",
-        RECURRENT: "gru gru_cell lstm lstm_cell rnn_relu rnn_relu_cell rnn_tanh rnn_tanh_cell",
         STORAGE: """BFloat16Storage BoolStorage ByteStorage CharStorage ComplexDoubleStorage ComplexFloatStorage DoubleStorage
-        FloatStorage HalfStorage IntStorage LongStorage ShortStorage Storage StorageBase TypedStorage UntypedStorage from_file""",
-        AUTOCAST: """GradScaler autocast autocast_decrement_nesting autocast_increment_nesting clear_autocast_cache
-        get_autocast_cpu_dtype get_autocast_dtype get_autocast_gpu_dtype get_autocast_ipu_dtype get_autocast_xla_dtype
-        is_autocast_cache_enabled is_autocast_cpu_enabled is_autocast_enabled is_autocast_ipu_enabled is_autocast_xla_enabled
-        set_autocast_cache_enabled set_autocast_cpu_dtype set_autocast_cpu_enabled set_autocast_dtype set_autocast_enabled
+        FloatStorage HalfStorage IntStorage LongStorage ShortStorage Storage StorageBase from_file""",
+        AUTOCAST: """autocast_decrement_nesting autocast_increment_nesting
+        get_autocast_gpu_dtype get_autocast_ipu_dtype get_autocast_xla_dtype
+        is_autocast_ipu_enabled is_autocast_xla_enabled
         set_autocast_gpu_dtype set_autocast_ipu_dtype set_autocast_ipu_enabled set_autocast_xla_dtype set_autocast_xla_enabled""",
-        SERIALISED: "load save",
         REMOVED: "eig lstsq matrix_rank solve symeig",
         INTERNAL: """FatalError PRIVATE_OPS TYPE_CHECKING Tag USE_GLOBAL_DEPS USE_RTLD_GLOBAL_WITH_LIBTORCH classproperty
         get_file_path init_num_threads legacy_contiguous_format prepare_multiprocessing_environment
@@ -112,4 +129,56 @@ LEFT_OUT = {
         QUANTISED: "ScalingType SwizzleType scaled_grouped_mm scaled_mm",
         PROTOTYPE: "grouped_mm",
     }),
+    "torch.nn": table({TYPING: "factory_kwargs"}),
+    "torch.autograd": table({GRADIENT_TYPE: "enforce_grad_layout_policy"}),
+    "torch.func": table({
+        COMPILER: "functionalize",
+        "shows the tensors inside a transform, which have another form here": "debug_unwrap",
+        "einops.rearrange does it, for Backlight's tensors too once they are arrays": "rearrange",
+    }),
+    "torch.linalg": table({TYPING: "common_notes"}),
+    "torch.fft": table({TYPING: "Tensor"}),
+    "torch.utils.data": table({
+        DATAPIPES: """DFIterDataPipe DataChunk IterDataPipe MapDataPipe argument_validation functional_datapipe
+        guaranteed_datapipes_determinism non_deterministic runtime_validation runtime_validation_disabled""",
+    }),
+    "torch.testing": table({COMPILER: "FileCheck"}),
 }  # fmt: skip
+# What is there, but not whole: {place: {name: what is missing or different}}.
+PARTLY = {
+    "torch": {
+        "compile": "returns its argument, and says so once",
+        "set_num_threads": "for BLAS, where threadpoolctl is installed",
+        "load": "never calls a function that a file names, also with weights_only=False; reads no tar files and no TorchScript",
+        "save": "writes the zip format only",
+        "set_default_device": "the CPU only",
+    },
+    "torch.Tensor": {
+        "as_strided_": "not for tensors that require grad",
+        "cuda": "raises, as there is no CUDA",
+        "is_conj": "always False: conj() computes at once",
+        "is_neg": "always False: negatives are computed at once",
+        "share_memory_": "memory is shared with processes that are forked afterwards; views keep the old memory",
+    },
+    "torch.nn": {
+        "DataParallel": "calls its module, as PyTorch without GPUs",
+        "Embedding": "sparse=True is refused",
+        "EmbeddingBag": "sparse=True is refused",
+        "LinearCrossEntropyLoss": "options are checked and change nothing",
+        "SyncBatchNorm": "in a single process",
+    },
+    "torch.nn.functional": {
+        "embedding": "sparse=True is refused",
+        "embedding_bag": "sparse=True is refused",
+        "linear_cross_entropy": "options are ignored: the result is the same without",
+    },
+    "torch.optim": {
+        **dict.fromkeys(
+            "ASGD Adadelta Adafactor Adagrad Adam AdamW Adamax NAdam RAdam RMSprop Rprop SGD".split(),
+            "differentiable=True and capturable=True are refused",
+        ),
+        "SparseAdam": "raises: there are no sparse gradients",
+    },
+    "torch.func": {"vmap": "operations without a rule run in a loop, with a warning"},
+    "torch.utils.data": {"DataLoader": "pin_memory changes nothing", "DistributedSampler": "needs num_replicas and rank"},
+}

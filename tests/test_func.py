@@ -396,3 +396,14 @@ def captured_modules(T, log):
 @pytest.mark.parametrize("name", program)
 def test_same_log(name):
     assert_same_log(program[name])
+
+
+def test_batch_norm_without_running_statistics_runs_under_vmap():
+    results = []
+    for t in (torch, backlight):
+        t.manual_seed(0)
+        net = t.func.replace_all_batch_norm_modules_(t.nn.Sequential(t.nn.Linear(3, 4), t.nn.BatchNorm1d(4)))
+        x = t.randn(5, 6, 3)
+        results.append((repr(net), list(net.state_dict()), t.func.vmap(net)(x).detach().numpy()))
+    assert results[0][:2] == results[1][:2]
+    np.testing.assert_allclose(results[1][2], results[0][2], rtol=1e-4, atol=1e-5)

@@ -107,10 +107,23 @@ _LAZY = (
 _ELSEWHERE = {
     "GradScaler": "amp",
     "autocast": "amp",
+    "clear_autocast_cache": "amp",
+    "get_autocast_cpu_dtype": "amp",
+    "get_autocast_dtype": "amp",
+    "is_autocast_cache_enabled": "amp",
+    "is_autocast_cpu_enabled": "amp",
+    "is_autocast_enabled": "amp",
+    "set_autocast_cache_enabled": "amp",
+    "set_autocast_cpu_dtype": "amp",
+    "set_autocast_cpu_enabled": "amp",
+    "set_autocast_dtype": "amp",
+    "set_autocast_enabled": "amp",
     "get_printoptions": "printing",
+    "set_printoptions": "printing",
     "load": "serialization",
     "save": "serialization",
-    "set_printoptions": "printing",
+    "TypedStorage": "storage",
+    "UntypedStorage": "storage",
 }
 
 
@@ -149,15 +162,14 @@ def get_default_device():
     return dtypes.CPU
 
 
-def get_num_threads():
-    """The number of threads that array operations use."""
-    import os
-
-    return _builtins.int(os.environ.get("OMP_NUM_THREADS") or os.cpu_count() or 1)
+_said: set[str] = set()
 
 
 def compile(model=None, **_options):
-    """Returns the function or module as it is: Backlight runs eagerly."""
+    """Returns the function or module as it is, and says so once: Backlight runs eagerly."""
+    if not _said:
+        _said.add("compile")
+        _warnings.warn("torch.compile returns its argument unchanged: Backlight runs eagerly", stacklevel=2)
     return model if model is not None else lambda f: f
 
 

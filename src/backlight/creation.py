@@ -677,7 +677,9 @@ def _array(self, dtype=None, copy=None):
 
 
 def _array_wrap(_self, array, _context=None, _return_scalar=False):
-    return Tensor._from(np.asarray(array))
+    """A NumPy function's result as a tensor; bool as uint8, as in PyTorch."""
+    array = np.asarray(array)
+    return Tensor._from(array.astype(np.uint8) if array.dtype == bool else array)
 
 
 def _tolist(self):
@@ -709,12 +711,27 @@ def from_dlpack(ext_tensor):
     """A tensor that shares the memory of any object with `__dlpack__`."""
     if isinstance(ext_tensor, Tensor):
         return ext_tensor.detach()
+    if type(ext_tensor).__name__ == "PyCapsule" and '"dltensor"' in repr(ext_tensor):
+        ext_tensor = _Capsule(ext_tensor)
     if not hasattr(ext_tensor, "__dlpack__"):
         raise RuntimeError(
             "from_dlpack received an invalid capsule. Note that DLTensor capsules can be consumed only once, so you might have "
             f"already constructed a tensor from it once.\nA {type(ext_tensor).__name__} has no __dlpack__ method."
         )
     return Tensor._from(np.from_dlpack(ext_tensor))
+
+
+class _Capsule:
+    """A DLPack capsule as an object, which is what NumPy takes."""
+
+    def __init__(self, capsule):
+        self.capsule = capsule
+
+    def __dlpack__(self, **_options):
+        return self.capsule
+
+    def __dlpack_device__(self):
+        return 1, 0  # the CPU
 
 
 def _rebuild(cls, array, requires_grad, attributes):
@@ -776,8 +793,7 @@ Tensor.is_conj = Tensor.is_neg = lambda self: False
 Tensor.resolve_neg = lambda self: self
 Tensor.cpu = lambda self, memory_format=None: self
 Tensor.get_device = lambda self: -1
-Tensor.is_shared = Tensor.is_pinned = lambda self: False
-Tensor.share_memory_ = lambda self: self
+Tensor.is_pinned = lambda self: False
 Tensor.pin_memory = lambda self: self
 Tensor.is_same_size = lambda self, other: self.array.shape == other.array.shape
 Tensor.as_subclass = as_subclass
@@ -794,6 +810,28 @@ def _cuda(self, device=None, non_blocking=False, memory_format=None):
 
 
 Tensor.cuda = _cuda
+
+
+def _share_memory(self):
+    """Moves the tensor's memory to where processes that are forked from now on share it, and returns the tensor.
+
+    Views of the tensor keep the old memory.
+    """
+    from .storage import shared_copy
+
+    if not self.is_shared():
+        self.array = shared_copy(self.array)
+    return self
+
+
+def _is_shared(self):
+    """Whether `share_memory_` was called on the tensor, or on one that it is a view of."""
+    from .storage import is_shared
+
+    return is_shared(self.array)
+
+
+Tensor.share_memory_, Tensor.is_shared = _share_memory, _is_shared
 
 
 def _storage_offset(self):

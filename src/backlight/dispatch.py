@@ -80,7 +80,9 @@ def slow(op, inputs, parameters, out=None):
 
 
 def slow_operator(op, inputs, parameters, out=None):
-    """slow() for operators: NotImplemented where an operand is neither a tensor nor a number."""
+    """slow() for operators: NotImplemented where an operand is neither a tensor nor a number. == takes arrays."""
+    if op.name == "eq":
+        inputs = tuple(Tensor._from(v) if isinstance(v, np.ndarray) else v for v in inputs)
     if all(isinstance(v, Tensor) or dtypes.number_type(v) is not None for v in inputs):
         return slow(op, inputs, parameters, out)
     return NotImplemented
@@ -92,6 +94,7 @@ def _is_wide(tensor) -> bool:
 
 
 _TENSOR_FIRST = frozenset(("copysign", "eq", "ge", "gt", "le", "lt", "ne"))  # whose numbers come second
+_WIDE_NUMBERS = frozenset(("mul", "div"))
 _NUMBERS_ONLY = frozenset(("add", "sub", "mul", "div", "floor_divide"))  # which take two numbers
 
 
@@ -125,7 +128,10 @@ def _promoted(op, arrays):
         t = dtypes.get_default_dtype()
     if len(tensors) == 2:
         check_broadcast(tensors[0].shape, tensors[1].shape)
-    return [a if getattr(a, "dtype", None) is t.array_type else np.asarray(a, t.array_type) for a in arrays]
+    types = [t.array_type] * len(arrays)
+    if t.itemsize == 2 and t.category == 2 and op.name in _WIDE_NUMBERS and not np.ndim(arrays[-1]):
+        types[-1] = np.dtype(np.float32)  # a number isn't rounded to half precision before it is used
+    return [a if getattr(a, "dtype", None) is kind else np.asarray(a, kind) for a, kind in zip(arrays, types, strict=True)]
 
 
 def _compute(op, arrays, parameters):

@@ -16,12 +16,13 @@ from __future__ import annotations
 import math
 import os
 import warnings
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from numpy.typing import DTypeLike, NDArray
 
@@ -194,6 +195,32 @@ def seed() -> int:
 def initial_seed() -> int:
     """The seed that the default generator was last started from."""
     return default_generator.initial_seed()
+
+
+@contextmanager
+def fork_rng(devices: Any = None, enabled: bool = True, device_type: str = "cpu") -> Iterator[None]:
+    """A block after which the random stream goes on as if the block had drawn nothing.
+
+    devices, device_type: accepted, as there is only the CPU's stream.
+    """
+    del devices, device_type
+    if not enabled:
+        yield
+        return
+    state = default_generator.get_state()
+    try:
+        yield
+    finally:
+        default_generator.set_state(state)
+
+
+def __getattr__(name: str) -> Any:
+    """`torch.random.get_rng_state` and `set_rng_state` deal in tensors, which this module doesn't know."""
+    if name in ("get_rng_state", "set_rng_state"):
+        from importlib import import_module
+
+        return getattr(import_module(__package__ or ""), name)
+    raise AttributeError(f"module 'backlight.random' has no attribute '{name}'")
 
 
 # --------------------------------------------------------------------------------------------------- rounding, storing

@@ -26,6 +26,24 @@ def owner_of(array):
         array = base
 
 
+def shared_copy(array):
+    """A copy in memory that forked processes share."""
+    import mmap
+
+    memory = mmap.mmap(-1, max(array.nbytes, 1))
+    shared = np.frombuffer(memory, array.dtype, array.size).reshape(array.shape)
+    shared[...] = array
+    return shared
+
+
+def is_shared(array) -> bool:
+    """Whether `shared_copy` made the array's memory."""
+    import mmap
+
+    base = owner_of(array).base
+    return isinstance(getattr(base, "obj", base), mmap.mmap)
+
+
 class UntypedStorage:
     """The bytes behind a tensor."""
 

@@ -128,6 +128,17 @@ def stack_module_state(models):
     return params, buffers
 
 
+def replace_all_batch_norm_modules_(root):
+    """Takes the running statistics from all batch norm layers of a module, in place, so that it runs under vmap. Returns it."""
+    from ..nn.norm import _BatchNorm
+
+    for module in root.modules():
+        if isinstance(module, _BatchNorm):
+            module.track_running_stats = False
+            module.running_mean = module.running_var = module.num_batches_tracked = None
+    return root
+
+
 def _stacked(name, tensors):
     from ..ops.join import stack
 

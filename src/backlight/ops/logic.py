@@ -227,6 +227,15 @@ def _reflected(function):
     return method
 
 
+def _inplace_operator(function):
+    """`x += y` and its like: NotImplemented for a NumPy array lets Python make it `x = x + y`."""
+
+    def method(self, other):
+        return NotImplemented if isinstance(other, np.ndarray) else function(self, other)
+
+    return method
+
+
 def _rpow(self, base):
     """base ** self."""
     if isinstance(base, Tensor):
@@ -241,6 +250,7 @@ def _rdiv(self, other):
     return reciprocal(self) * other if self.array.dtype.kind in "fV" else _true_divide(other, self)
 
 
+_divide_number = _operator(_rdiv)
 for _name, _function in (
     ("__add__", _add), ("__radd__", _add), ("__sub__", _sub), ("__mul__", mul), ("__rmul__", mul),
     ("__truediv__", _true_divide), ("__eq__", eq), ("__ne__", ne), ("__lt__", lt), ("__le__", le), ("__gt__", gt), ("__ge__", ge),
@@ -254,7 +264,9 @@ def _reflected_sub(self, other):
 
 
 Tensor.__rsub__ = _reflected_sub
-Tensor.__rtruediv__ = Tensor.__rdiv__ = _operator(_rdiv)
+Tensor.__rtruediv__ = Tensor.__rdiv__ = lambda self, other: (
+    reciprocal(self) * other if isinstance(other, np.ndarray) else _divide_number(self, other)
+)
 Tensor.__floordiv__ = _operator(floor_divide)
 Tensor.__rfloordiv__ = _reflected(floor_divide)
 Tensor.__mod__ = _operator(remainder)
@@ -282,10 +294,10 @@ for _name, _function in (
 for _name in ("add", "sub", "mul", "pow", "and", "or", "xor", "lshift", "rshift"):
     _target = {"and": "bitwise_and", "or": "bitwise_or", "xor": "bitwise_xor", "lshift": "bitwise_left_shift",
                "rshift": "bitwise_right_shift"}.get(_name, _name)  # fmt: skip
-    setattr(Tensor, f"__i{_name}__", getattr(Tensor, _target + "_"))
-Tensor.__itruediv__ = Tensor.div_
-Tensor.__ifloordiv__ = Tensor.floor_divide_
-Tensor.__imod__ = Tensor.remainder_
+    setattr(Tensor, f"__i{_name}__", _inplace_operator(getattr(Tensor, _target + "_")))
+Tensor.__itruediv__ = _inplace_operator(Tensor.div_)
+Tensor.__ifloordiv__ = _inplace_operator(Tensor.floor_divide_)
+Tensor.__imod__ = _inplace_operator(Tensor.remainder_)
 
 
 _isin = op("isin", lambda x, tests, assume_unique, invert: np.isin(x, tests, assume_unique=assume_unique, invert=invert), None, None,

@@ -1,11 +1,14 @@
-"""Settings that programs make and that change nothing here: NumPy decides on threads, and every operation is deterministic."""
+"""Settings that programs make. Most change nothing here: every operation is deterministic, and in full precision."""
 
 from __future__ import annotations
+
+import os
+from typing import Any
 
 from ..op import public
 from ..state import state
 
-_settings = {"deterministic": 0, "precision": "highest", "warn_always": False}
+_settings: dict[str, Any] = {"deterministic": 0, "precision": "highest", "warn_always": False, "threads": 0}
 
 
 @public(method=False)
@@ -97,11 +100,26 @@ def is_warn_always_enabled() -> bool:
 
 @public(method=False)
 def set_num_threads(num) -> None:
-    """Checks the number. How many threads compute is decided by OMP_NUM_THREADS when the program starts."""
+    """Sets how many threads BLAS uses, if the package threadpoolctl is installed; without it OMP_NUM_THREADS decides.
+
+    RuntimeError for a number that isn't positive.
+    """
     if not isinstance(num, int) or isinstance(num, bool):
         raise TypeError(f"set_num_threads expects an int, but got {type(num).__name__}")
     if num <= 0:
         raise RuntimeError("set_num_threads expects a positive integer")
+    _settings["threads"] = num
+    try:
+        from threadpoolctl import threadpool_limits
+    except ImportError:
+        return
+    threadpool_limits(num, user_api="blas")
+
+
+@public(method=False)
+def get_num_threads() -> int:
+    """The number of threads that array operations use."""
+    return _settings["threads"] or int(os.environ.get("OMP_NUM_THREADS") or os.cpu_count() or 1)
 
 
 @public(method=False)
