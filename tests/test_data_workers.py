@@ -443,6 +443,32 @@ if __name__ == "__main__":
     assert texts[1].count("\n") == 4
 
 
+@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
+def test_a_program_under_backlight_run(method, tmp_path):
+    """`import torch` gives Backlight in processes that are started anew, too."""
+    script = tmp_path / "program.py"
+    script.write_text(f"""
+import torch
+from torch.utils.data import DataLoader, Dataset
+
+class Numbers(Dataset):
+    def __len__(self):
+        return 6
+    def __getitem__(self, index):
+        return torch.full((2,), float(index)), torch.__version__
+
+if __name__ == "__main__":
+    for numbers, versions in DataLoader(Numbers(), 3, num_workers=2, multiprocessing_context="{method}"):
+        print(numbers.tolist(), *versions)
+""")
+    command = [sys.executable, "-W", "ignore", "-m", "backlight", "run", script]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.split("\n")
+    assert lines[0].startswith("[[0.0, 0.0], [1.0, 1.0], [2.0, 2.0]] ")
+    assert lines[0].count("+backlight") == lines[1].count("+backlight") == 3
+
+
 def test_a_dataset_that_spawn_cannot_pickle():
     loader = data_of(backlight).DataLoader(Bad(lambda: 3), num_workers=1, multiprocessing_context="spawn")
     with pytest.warns(UserWarning, match="Got pickle error when attempting to start a worker Process"):  # noqa: SIM117

@@ -9,6 +9,7 @@ import os
 import pickle
 import signal
 import socket
+import sys
 import time
 import warnings
 import weakref
@@ -16,6 +17,7 @@ from collections import deque
 from multiprocessing.connection import wait
 from typing import TYPE_CHECKING
 
+from .... import alias
 from . import transfer
 from .iterator import _BaseDataLoaderIter
 from .worker import Duties, Ended, Failure, Resume, work
@@ -27,7 +29,25 @@ if TYPE_CHECKING:
     from ..dataloader import DataLoader
 
 SECONDS_TO_FINISH = 5.0  # that workers get to finish a batch when they are no longer needed
+_PACKAGE = __name__.partition(".")[0]
 _BYTES_ON_THE_WAY = 32_000  # to a worker that is busy; sending more could block while the worker's answer blocks, too
+
+
+class _AliasedName(str):
+    """A process's name that makes `import torch` give Backlight when it is unpickled.
+
+    That is the first thing a process does that is started anew. Then it imports the program's main module.
+    """
+
+    __slots__ = ()
+
+    def __reduce__(self):
+        return _aliased, (str(self),)
+
+
+def _aliased(name: str) -> str:
+    alias.install()
+    return name
 
 
 class Worker:
@@ -35,7 +55,13 @@ class Worker:
 
     def __init__(self, context: BaseContext, duties: Duties) -> None:
         self.connection, its_end = context.Pipe()
-        self.process: Any = context.Process(target=work, args=(its_end, os.getpid(), duties), daemon=True)  # pyright: ignore[reportAttributeAccessIssue]
+        name = None
+        if sys.modules.get("torch") is sys.modules[_PACKAGE]:
+            name = _AliasedName(f"DataLoader worker {duties.worker_id}")
+            context.set_forkserver_preload([__name__])  # not the program, which that process would import without the alias
+        self.process: Any = context.Process(  # pyright: ignore[reportAttributeAccessIssue]
+            target=work, args=(its_end, os.getpid(), duties), name=name, daemon=True
+        )
         try:
             self.process.start()
         except (TypeError, AttributeError, pickle.PicklingError):
