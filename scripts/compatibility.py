@@ -118,21 +118,59 @@ def loops(results):
     return ", ".join(f"`{name}`" for name in found) + "." if found else "None."
 
 
+def by_reason(reasons):
+    groups = defaultdict(list)
+    for name, reason in reasons.items():
+        groups[reason].append(f"`{name}`")
+    return "\n".join(
+        f"- {reason[0].upper() + reason[1:]}: {', '.join(sorted(names))}." for reason, names in sorted(groups.items())
+    )
+
+
 def left_out():
-    import left_out
     import op_sweep
 
-    def lines(table):
-        groups = defaultdict(list)
-        for name, reason in table.items():
-            groups[reason].append(f"`{name}`")
-        return "\n".join(
-            f"- {reason[0].upper() + reason[1:]}: {', '.join(sorted(names))}." for reason, names in sorted(groups.items())
-        )
+    return f"### Of the op database\n\n{by_reason(op_sweep.LEFT_OUT)}"
 
-    parts = [f"### Of the op database\n\n{lines(op_sweep.LEFT_OUT)}"]
-    parts += [f"### Of {place}\n\n{lines(table)}" for place, table in left_out.LEFT_OUT.items()]
-    return "\n\n".join(parts)
+
+def public_names():
+    """How many public names of each place are there, which only in part, and which aren't planned."""
+    from public_names import PLACES, names_of
+
+    from backlight.compatibility import LEFT_OUT, PARTLY
+
+    rows, parts = [], []
+    for place in PLACES:
+        public, missing = names_of(place)
+        partly, absent = PARTLY.get(place, {}), LEFT_OUT.get(place, {})
+        there = len(public) - len(missing)
+        rows.append([f"`{place}`", len(public), share(there, len(public)), len(partly), len(missing)])
+        lines = [f"### {place}"]
+        names = ", ".join(f"`{name}`" for name in sorted(public - missing - partly.keys()))
+        lines.append(f"**There** ({there - len(partly)}): {names}.")
+        if partly:
+            lines.append("**Partly**:\n" + by_reason({name: part.text for name, part in partly.items()}))
+        if absent:
+            lines.append("**Not planned**:\n" + by_reason(absent))
+        parts.append("\n\n".join(lines))
+    summary = table(["place", "public names", "there", "of these in part", "not planned"], rows)
+    return summary + "\n\n" + "\n\n".join(parts)
+
+
+def modules(jobs):
+    """The samples of PyTorch's module and optimizer databases."""
+    import module_sweep
+
+    rows = []
+    for name, info in module_sweep.INFOS.items():
+        total, failures = module_sweep.sweep(info)
+        rows.append((name, total, total - sum(failures.values())))
+    del jobs
+    total, passed = sum(r[1] for r in rows), sum(r[2] for r in rows)
+    differing = ", ".join(f"`{name}` ({passed} of {total})" for name, total, passed in rows if passed < total)
+    return (
+        f"{len(rows)} modules and criteria: {share(passed, total)} samples agree{' but for ' + differing if differing else ''}."
+    )
 
 
 def main() -> int:
@@ -185,9 +223,22 @@ ok: all samples agree. loop: they do, some in a loop. -: nothing to compare.
 
 {operations(names, results)}
 
-## What is left out
+## Operations that are left out
 
 {left_out()}
+
+## Modules and optimizers
+
+Every sample input of PyTorch's module database, in training and in evaluation, in float32 and float64: the printed text, the initial
+parameters from one seed, outputs, gradients and state_dicts (tests/module_sweep.py). {modules(options.jobs)}
+
+Every sample of its optimizer database, for 5 steps, and loaded again after 3: tests/test_optimizer_sweep.py.
+
+## Public names
+
+`backlight check SCRIPT` lists those that a script uses and that are missing or there in part.
+
+{public_names()}
 """
     if options.k:
         print(text)

@@ -217,17 +217,16 @@ def stubs() -> dict[Path, str]:
     }
 
 
-def outdated() -> list[Path]:
-    """The stub files whose text isn't what the declarations make now."""
-    return [path for path, text in stubs().items() if not path.exists() or path.read_text(encoding="utf-8") != text]
+def outdated() -> dict[Path, str]:
+    """The stub files whose text isn't what the declarations make now, and what it should be."""
+    return {path: text for path, text in stubs().items() if not path.exists() or path.read_text(encoding="utf-8") != text}
 
 
 if __name__ == "__main__":
     old = outdated()
-    print(
-        *(f"{'out of date' if '--check' in sys.argv else 'written'}: {path}" for path in old), sep="\n", end="\n" if old else ""
-    )
-    if "--check" in sys.argv:
+    check = "--check" in sys.argv
+    print(*(f"{'out of date' if check else 'written'}: {path}" for path in old), sep="\n", end="\n" if old else "")
+    if check:
         sys.exit(1 if old else 0)
-    for path, text in stubs().items():
+    for path, text in old.items():
         path.write_text(text, encoding="utf-8")

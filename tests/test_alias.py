@@ -68,7 +68,7 @@ def test_importing_twice_and_installing_twice():
 
 
 @pytest.mark.usefixtures("aliased")
-@pytest.mark.parametrize("name", ["torch.jit", "torch.nn.nosuch", "torch.utils.nosuch"])
+@pytest.mark.parametrize("name", ["torch.fx", "torch.nn.nosuch", "torch.utils.nosuch"])
 def test_missing_modules_are_named(name):
     with pytest.raises(ModuleNotFoundError, match=f"{name}.* is not there yet in Backlight") as caught:
         importlib.import_module(name)

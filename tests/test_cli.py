@@ -105,8 +105,8 @@ def test_own_excepthook_is_called(run):
 @pytest.mark.parametrize(
     ("text", "name"),
     [
-        ("import torch.jit", "torch.jit"),
-        ("import torch; torch.jit.script", "torch.jit"),
+        ("import torch.fx", "torch.fx"),
+        ("import torch; torch.fx.symbolic_trace", "torch.fx"),
         ("from torch.nn import Nosuch", "torch.nn.Nosuch"),
         ("import torch; torch.ones(1).nosuch()", "torch.Tensor.nosuch"),
     ],
@@ -240,3 +240,50 @@ def test_reader_that_leaves_early(tmp_path):
     result = subprocess.run(["bash", "-c", f"set -o pipefail; {command}"], capture_output=True, text=True)
     assert result.returncode == 0
     assert "BrokenPipe" not in result.stderr
+
+
+CHECKED = """
+import torch
+import torch.nn as nn, torch.nn.functional as F
+from torch.utils.data import DataLoader, IterDataPipe
+from torchvision import datasets
+
+x = torch.sparse_coo_tensor(1)
+y = x.to_sparse().values()
+m = torch.compile(nn.Linear(2, 2))
+nn.quantized.Linear
+F.relu(x).anything
+embedding = nn.Embedding(2, 3)
+embedding = nn.Embedding(2, 3, sparse=True)
+torch.optim.Adam(m.parameters(), differentiable=False)
+torch.Tensor.to_sparse
+raise SystemExit("never run")
+"""
+
+
+def test_check_lists_what_is_missing_without_running(run):
+    result = run("check", CHECKED)
+    assert result.returncode == 1
+    lines = result.stdout.splitlines()
+    assert lines[0] == "script.py: 4 missing"
+    assert [line.partition(":")[2].partition(":")[0].strip() for line in lines[1:]] == [
+        "torch.utils.data.IterDataPipe (missing)",
+        "torchvision (other package)",
+        "torch.sparse_coo_tensor (missing)",
+        "torch.Tensor.to_sparse (missing)",
+        "torch.compile (in part)",
+        "torch.nn.quantized (missing)",
+        "torch.nn.Embedding (in part)",
+        "torch.optim.Adam (in part)",
+    ]
+    assert "  lines 8, 15: torch.Tensor.to_sparse" in result.stdout and "  line 13: torch.nn.Embedding" in result.stdout
+
+
+def test_check_of_good_and_unreadable_scripts(run, tmp_path):
+    (tmp_path / "good.py").write_text("import torch\ntorch.ones(2).sum()\n")
+    (tmp_path / "bad.py").write_text("import torch(\n")
+    good = run("check good.py")
+    assert (good.returncode, good.stdout) == (0, "good.py: nothing is missing\n")
+    bad = run("check good.py bad.py none.py")
+    assert bad.returncode == 2
+    assert "can't read bad.py" in bad.stderr and "can't read none.py" in bad.stderr

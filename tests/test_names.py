@@ -8,22 +8,23 @@ import pytest
 import backlight
 
 torch = pytest.importorskip("torch")
-from left_out import LEFT_OUT, PARTLY, names_of  # noqa: E402
+from public_names import PLACES, names_of  # noqa: E402
 
 import backlight.nn.functional  # noqa: E402
-
-PLACES = """torch torch.Tensor torch.nn torch.nn.functional torch.nn.init torch.nn.utils torch.nn.utils.rnn torch.nn.utils.parametrize
-torch.nn.utils.parametrizations torch.nn.utils.prune torch.optim torch.optim.lr_scheduler torch.optim.swa_utils torch.autograd torch.func
-torch.linalg torch.fft torch.special torch.distributions torch.utils.data torch.amp torch.testing""".split()
+from backlight.compatibility import LEFT_OUT, PARTLY  # noqa: E402
 
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("place", PLACES)
 def test_every_name_is_here_or_left_out(place):
     public, missing = names_of(place)
-    assert sorted(missing - LEFT_OUT.get(place, {}).keys()) == [], "neither here nor in tests/left_out.py"
-    assert sorted(LEFT_OUT.get(place, {}).keys() - missing) == [], "in tests/left_out.py, but here (or PyTorch doesn't have it)"
-    assert sorted(PARTLY.get(place, {}).keys() - (public - missing)) == [], "partly here, says tests/left_out.py, but it isn't"
+    assert sorted(missing - LEFT_OUT.get(place, {}).keys()) == [], "neither here nor in backlight/compatibility.py"
+    assert sorted(LEFT_OUT.get(place, {}).keys() - missing) == [], (
+        "in backlight/compatibility.py, but here (or PyTorch doesn't have it)"
+    )
+    assert sorted(PARTLY.get(place, {}).keys() - (public - missing)) == [], (
+        "partly here, says backlight/compatibility.py, but it isn't"
+    )
 
 
 @pytest.mark.filterwarnings("ignore")

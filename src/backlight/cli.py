@@ -1,4 +1,5 @@
-"""The `backlight` command: `run` runs a PyTorch script on Backlight, `trace` also shows its backward passes, `step` steps through one.
+"""The `backlight` command: `run` runs a PyTorch script on Backlight, `trace` also shows its backward passes, `step` steps through one,
+`check` lists what a script needs and doesn't find here.
 
 A script runs as Python would run it: as `__main__`, with its own `sys.argv` and `sys.path[0]`, its exit code and, when
 it fails, its traceback. Only `import torch` gives Backlight.
@@ -43,6 +44,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = _parser().parse_args(argv)
     if arguments.command == "show":
         return _show_record(arguments)
+    if arguments.command == "check":
+        return _check(arguments.scripts)
     try:
         script = _module_runner(arguments.script) if arguments.module else _script_runner(arguments.script)
     except OSError as error:
@@ -108,6 +111,8 @@ def _parser() -> argparse.ArgumentParser:
     )
     show = commands.add_parser("show", help="show a record that trace wrote as .jsonl", allow_abbrev=False)
     show.add_argument("record", metavar="RECORD", help="the file")
+    check = commands.add_parser("check", help="list what a script uses of PyTorch that is missing here, without running it")
+    check.add_argument("scripts", metavar="SCRIPT", nargs="+", help="the script, or several")
     for command in (show,):
         command.add_argument(
             "--steps", type=_positive, default=100, metavar="N", help="how many steps to show of each pass (100)"
@@ -117,6 +122,32 @@ def _parser() -> argparse.ArgumentParser:
             "-o", "--output", action="append", default=[], type=_output, metavar="FILE", help=f"write it as {_SUFFIXES}"
         )
     return parser
+
+
+def _check(scripts: Sequence[str]) -> int:
+    """Lists what the scripts use and Backlight lacks. 0: nothing is missing; 1: something is; 2: a script can't be read."""
+    import tokenize
+
+    from .check import check_source
+
+    code = 0
+    for script in scripts:
+        try:
+            with tokenize.open(script) as file:
+                findings = check_source(file.read(), script)
+        except (OSError, SyntaxError, UnicodeDecodeError) as error:
+            print(f"backlight: can't read {script}: {error}", file=sys.stderr)
+            code = 2
+            continue
+        missing = [finding for finding in findings if finding.kind == "missing"]
+        code = max(code, 1 if missing else 0)
+        print(f"{script}: {len(missing)} missing" if missing else f"{script}: nothing is missing")
+        for finding in findings:
+            lines = "line" + ("s " if len(finding.lines) > 1 else " ") + ", ".join(map(str, finding.lines[:8]))
+            lines += ", ..." if len(finding.lines) > 8 else ""
+            unsure = "" if finding.sure else ", if that is a tensor"
+            print(f"  {lines}: {finding.name} ({finding.kind}{unsure}): {finding.reason}")
+    return code
 
 
 def _positive(text: str) -> int:

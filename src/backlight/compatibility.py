@@ -1,7 +1,11 @@
 """What PyTorch has among its public names and Backlight leaves out, or has in part, each with the reason.
 
-docs/compatibility.md is written from this table; tests/test_names.py holds it against both packages.
+`backlight check` and docs/compatibility.md tell it to users; tests/test_names.py holds it against both packages.
 """
+
+from __future__ import annotations
+
+from typing import NamedTuple
 
 SPARSE = "sparse layouts: Backlight has dense arrays only"
 QUANTISED = "quantised tensors: NumPy has no such types"
@@ -25,32 +29,13 @@ TYPING = "a name for type checkers, or text of the documentation"
 PROTOCOL = "PyTorch's own machinery for subclasses and modes that replace the dispatcher"
 
 
-def names_of(place):
-    """(PyTorch's public names of a place such as "torch.nn", those of them that Backlight lacks)."""
-    import importlib
-    import types
-
-    import torch
-
-    import backlight
-
-    for name in ("nn.utils.prune", "nn.utils.rnn", "optim.swa_utils", "utils.data", "distributions"):
-        importlib.import_module(f"torch.{name}")
-    theirs, ours = torch, backlight
-    for part in place.split(".")[1:]:
-        theirs, ours = getattr(theirs, part), getattr(ours, part)
-    listed = None if theirs is torch else getattr(theirs, "__all__", None)
-    public = set(listed) if listed else {name for name in dir(theirs) if not name.startswith("_")}
-    public = {name for name in public if not isinstance(getattr(theirs, name, None), types.ModuleType)}
-    return public, {name for name in public if not hasattr(ours, name)}
-
-
-def table(groups):
+def table(groups: dict[str, str]) -> dict[str, str]:
     """{name: reason} from {reason: names}."""
     return {name: reason for reason, names in groups.items() for name in names.split()}
 
 
-LEFT_OUT = {
+# What isn't there: {place: {name: why}}.
+LEFT_OUT: dict[str, dict[str, str]] = {
     "torch": table({
         SPARSE: """ccol_indices_copy col_indices_copy crow_indices_copy row_indices_copy indices_copy values_copy dsmm hsmm hspmm smm
         spmm saddmm sspaddmm resize_as_sparse_ sparse_bsc sparse_bsc_tensor sparse_bsr sparse_bsr_tensor sparse_compressed_tensor
@@ -144,41 +129,75 @@ LEFT_OUT = {
     }),
     "torch.testing": table({COMPILER: "FileCheck"}),
 }  # fmt: skip
+
+
+class Part(NamedTuple):
+    """What is missing of something that is there. With `keywords` it concerns only calls that use one of them."""
+
+    text: str
+    keywords: tuple[str, ...] = ()
+
+
+_SPARSE_GRADIENT = Part("sparse=True is refused: there are no sparse gradients", ("sparse",))
+_ON_ARRAYS = Part(
+    "differentiable=True and capturable=True are refused: a step works on arrays", ("differentiable", "capturable")
+)
 # What is there, but not whole: {place: {name: what is missing or different}}.
-PARTLY = {
+PARTLY: dict[str, dict[str, Part]] = {
     "torch": {
-        "compile": "returns its argument, and says so once",
-        "set_num_threads": "for BLAS, where threadpoolctl is installed",
-        "load": "never calls a function that a file names, also with weights_only=False; reads no tar files and no TorchScript",
-        "save": "writes the zip format only",
-        "set_default_device": "the CPU only",
+        "compile": Part("returns its argument, and says so once"),
+        "set_num_threads": Part("for BLAS, where threadpoolctl is installed"),
+        "load": Part("reads pickles itself and safely, with no other pickle_module", ("pickle_module",)),
+        "save": Part("writes the zip format only", ("_use_new_zipfile_serialization", "pickle_module")),
+        "set_default_device": Part("the CPU only"),
     },
     "torch.Tensor": {
-        "as_strided_": "not for tensors that require grad",
-        "cuda": "raises, as there is no CUDA",
-        "is_conj": "always False: conj() computes at once",
-        "is_neg": "always False: negatives are computed at once",
-        "share_memory_": "memory is shared with processes that are forked afterwards; views keep the old memory",
+        "as_strided_": Part("not for tensors that require grad"),
+        "cuda": Part("raises, as there is no CUDA"),
+        "is_conj": Part("always False: conj() computes at once"),
+        "is_neg": Part("always False: negatives are computed at once"),
+        "share_memory_": Part("memory is shared with processes that are forked afterwards; views keep the old memory"),
     },
     "torch.nn": {
-        "DataParallel": "calls its module, as PyTorch without GPUs",
-        "Embedding": "sparse=True is refused",
-        "EmbeddingBag": "sparse=True is refused",
-        "LinearCrossEntropyLoss": "options are checked and change nothing",
-        "SyncBatchNorm": "in a single process",
+        "DataParallel": Part("calls its module, as PyTorch without GPUs"),
+        "Embedding": _SPARSE_GRADIENT,
+        "EmbeddingBag": _SPARSE_GRADIENT,
+        "LinearCrossEntropyLoss": Part("options are checked and change nothing", ("options",)),
+        "SyncBatchNorm": Part("in a single process"),
     },
     "torch.nn.functional": {
-        "embedding": "sparse=True is refused",
-        "embedding_bag": "sparse=True is refused",
-        "linear_cross_entropy": "options are ignored: the result is the same without",
+        "embedding": _SPARSE_GRADIENT,
+        "embedding_bag": _SPARSE_GRADIENT,
+        "linear_cross_entropy": Part("options are ignored: the result is the same without", ("options",)),
     },
     "torch.optim": {
-        **dict.fromkeys(
-            "ASGD Adadelta Adafactor Adagrad Adam AdamW Adamax NAdam RAdam RMSprop Rprop SGD".split(),
-            "differentiable=True and capturable=True are refused",
-        ),
-        "SparseAdam": "raises: there are no sparse gradients",
+        **dict.fromkeys("ASGD Adadelta Adafactor Adagrad Adam AdamW Adamax NAdam RAdam RMSprop Rprop SGD".split(), _ON_ARRAYS),
+        "SparseAdam": Part("raises: there are no sparse gradients"),
     },
-    "torch.func": {"vmap": "operations without a rule run in a loop, with a warning"},
-    "torch.utils.data": {"DataLoader": "pin_memory changes nothing", "DistributedSampler": "needs num_replicas and rank"},
+    "torch.func": {"vmap": Part("operations without a rule run in a loop, with a warning")},
+    "torch.utils.data": {
+        "DataLoader": Part("pin_memory changes nothing", ("pin_memory",)),
+        "DistributedSampler": Part("needs num_replicas and rank"),
+    },
+}
+# Modules that aren't there, or not as programs know them: {the beginning of a path: why}.
+MODULES = {
+    "torch.ao": QUANTISED,
+    "torch.cuda": DEVICES,
+    "torch.distributed": "distributed training isn't there yet",
+    "torch.export": COMPILER,
+    "torch.fx": COMPILER,
+    "torch.hub": "downloads code and runs it",
+    "torch.jit": COMPILER,
+    "torch.nested": NESTED,
+    "torch.nn.intrinsic": QUANTISED,
+    "torch.nn.qat": QUANTISED,
+    "torch.nn.quantizable": QUANTISED,
+    "torch.nn.quantized": QUANTISED,
+    "torch.onnx": "exports compiled graphs, which Backlight has none of",
+    "torch.ops": "PyTorch's registry of kernels",
+    "torch.package": "stores code with models",
+    "torch.quantization": QUANTISED,
+    "torch.sparse": SPARSE,
+    "torch.xpu": DEVICES,
 }
