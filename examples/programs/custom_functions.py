@@ -68,6 +68,7 @@ class Standardize(Function):
 
     @staticmethod
     def setup_context(ctx, inputs, output):
+        _, ctx.eps = inputs
         y, scale, index = output
         ctx.mark_non_differentiable(scale, index)
         ctx.save_for_backward(y, scale)

@@ -63,12 +63,12 @@ def main():
     env = CartPole(seed=17)
     policy_net, target_net = DQN(), DQN()
     target_net.load_state_dict(policy_net.state_dict())
-    optimizer = torch.optim.AdamW(policy_net.parameters(), lr=1e-3, amsgrad=True)
+    optimizer = torch.optim.AdamW(policy_net.parameters(), lr=2e-3, amsgrad=True)
     memory, steps, losses, lengths = ReplayMemory(2000), 0, [], []
-    for episode in range(1, 41):
+    for episode in range(1, 29):
         state, done = torch.tensor(env.reset()), False
         while not done:
-            epsilon = 0.05 + 0.85 * math.exp(-steps / 200)
+            epsilon = 0.05 + 0.85 * math.exp(-steps / 150)
             steps += 1
             if random.random() < epsilon:
                 action = random.randrange(2)
@@ -85,10 +85,10 @@ def main():
                     print(f"first loss {losses[0]:.7f}")
                 with torch.no_grad():
                     for target, source in zip(target_net.parameters(), policy_net.parameters()):
-                        target.lerp_(source, 0.01)
+                        target.lerp_(source, 0.03)
         lengths.append(env.steps)
-        if episode % 10 == 0:
-            print(f"episode {episode:2d}  steps {steps}  loss {sum(losses[-50:]) / 50:.6f}  length {sum(lengths[-10:]) / 10:.1f}")
+        if episode % 7 == 0:
+            print(f"episode {episode:2d}  steps {steps}  loss {sum(losses[-50:]) / 50:.6f}  length {sum(lengths[-7:]) / 7:.1f}")
 
 
 if __name__ == "__main__":

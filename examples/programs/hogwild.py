@@ -44,7 +44,7 @@ def evaluate(model):
     return F.cross_entropy(logits, y[1500:]).item(), (logits.argmax(1) == y[1500:]).float().mean().item()
 
 
-def run(processes, model, counter, epochs):
+def run(processes, counter):
     for p in processes:
         p.start()
     for p in processes:
@@ -64,12 +64,12 @@ def main():
 
     # One process at a time: the numbers are reproducible
     for rank in range(2):
-        run([context.Process(target=train, args=(rank, model, counter, 2))], model, counter, 2)
+        run([context.Process(target=train, args=(rank, model, counter, 2))], counter)
         print(f"loss after process {rank}: {evaluate(model)[0]:.6f}")
 
     # Two processes at once, which overwrite each other's updates: only what does not depend on the race
     before = [p.clone() for p in model.parameters()]
-    run([context.Process(target=train, args=(rank, model, counter, 4)) for rank in range(2)], model, counter, 4)
+    run([context.Process(target=train, args=(rank, model, counter, 4)) for rank in range(2)], counter)
     print("parameters changed", all(not torch.equal(a, b) for a, b in zip(before, model.parameters())))
     print("accuracy above 0.8", evaluate(model)[1] > 0.8)
 

@@ -38,9 +38,7 @@ class Block(nn.Module):
         self.ln_1 = nn.LayerNorm(n_embd)
         self.attn = CausalSelfAttention(n_embd, n_head)
         self.ln_2 = nn.LayerNorm(n_embd)
-        self.mlp = nn.Sequential(
-            nn.Linear(n_embd, 4 * n_embd), nn.GELU(approximate="tanh"), nn.Linear(4 * n_embd, n_embd)
-        )
+        self.mlp = nn.Sequential(nn.Linear(n_embd, 4 * n_embd), nn.GELU(approximate="tanh"), nn.Linear(4 * n_embd, n_embd))
 
     def forward(self, x):
         x = x + self.attn(self.ln_1(x))
@@ -52,12 +50,12 @@ class GPT(nn.Module):
         super().__init__()
         self.block_size = block_size
         self.transformer = nn.ModuleDict(
-            dict(
-                wte=nn.Embedding(vocab_size, n_embd),
-                wpe=nn.Embedding(block_size, n_embd),
-                h=nn.ModuleList([Block(n_embd, n_head) for _ in range(n_layer)]),
-                ln_f=nn.LayerNorm(n_embd),
-            )
+            {
+                "wte": nn.Embedding(vocab_size, n_embd),
+                "wpe": nn.Embedding(block_size, n_embd),
+                "h": nn.ModuleList([Block(n_embd, n_head) for _ in range(n_layer)]),
+                "ln_f": nn.LayerNorm(n_embd),
+            }
         )
         self.lm_head = nn.Linear(n_embd, vocab_size, bias=False)
         self.transformer.wte.weight = self.lm_head.weight  # weight tying

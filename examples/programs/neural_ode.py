@@ -63,7 +63,7 @@ class Field(nn.Module):
         nn.init.normal_(self.net[0].weight, std=0.5)
         nn.init.normal_(self.net[2].weight, std=0.1)
 
-    def forward(self, t, y):
+    def forward(self, t, y):  # noqa: ARG002
         return self.net(y**3)
 
 
@@ -71,7 +71,7 @@ def spiral(y0, times):
     matrix = torch.tensor([[-0.1, 2.0], [-2.0, -0.1]])
     ys = [y0]
     for t0, t1 in zip(times, times[1:]):
-        ys += integrate(lambda t, y: (y[0] ** 3 @ matrix,), (ys[-1],), t0, t1, steps=10)
+        ys += integrate(lambda _t, y: (y[0] ** 3 @ matrix,), (ys[-1],), t0, t1, steps=10)
     return torch.stack(ys)
 
 

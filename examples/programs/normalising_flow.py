@@ -55,7 +55,7 @@ class Coupling(Transform, nn.Module):
         log_scale, shift = self._parameters_for(kept)
         return self._join(kept, (changed - shift) * (-log_scale).exp())
 
-    def log_abs_det_jacobian(self, x, y):
+    def log_abs_det_jacobian(self, x, y):  # noqa: ARG002
         return self._parameters_for(self._halves(x)[0])[0].sum(-1)
 
 

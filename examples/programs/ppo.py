@@ -21,10 +21,18 @@ class Agent(nn.Module):
     def __init__(self):
         super().__init__()
         self.critic = nn.Sequential(
-            layer_init(nn.Linear(4, 32)), nn.Tanh(), layer_init(nn.Linear(32, 32)), nn.Tanh(), layer_init(nn.Linear(32, 1), std=1.0)
+            layer_init(nn.Linear(4, 32)),
+            nn.Tanh(),
+            layer_init(nn.Linear(32, 32)),
+            nn.Tanh(),
+            layer_init(nn.Linear(32, 1), std=1.0),
         )
         self.actor = nn.Sequential(
-            layer_init(nn.Linear(4, 32)), nn.Tanh(), layer_init(nn.Linear(32, 32)), nn.Tanh(), layer_init(nn.Linear(32, 2), std=0.01)
+            layer_init(nn.Linear(4, 32)),
+            nn.Tanh(),
+            layer_init(nn.Linear(32, 32)),
+            nn.Tanh(),
+            layer_init(nn.Linear(32, 2), std=0.01),
         )
 
     def get_value(self, x):

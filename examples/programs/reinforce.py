@@ -15,11 +15,10 @@ class Policy(nn.Module):
     def __init__(self):
         super().__init__()
         self.affine1 = nn.Linear(4, 64)
-        self.dropout = nn.Dropout(p=0.2)
         self.affine2 = nn.Linear(64, 2)
 
     def forward(self, x):
-        return self.affine2(torch.relu(self.dropout(self.affine1(x))))
+        return self.affine2(torch.relu(self.affine1(x)))
 
 
 def run_episode(env, policy):
@@ -46,7 +45,7 @@ def main():
     torch.manual_seed(543)
     env = CartPole(seed=543)
     policy = Policy()
-    optimizer = torch.optim.Adam(policy.parameters(), lr=1e-2)
+    optimizer = torch.optim.Adam(policy.parameters(), lr=5e-3)
     running = 10.0
     for episode in range(1, 101):
         log_probs, rewards = run_episode(env, policy)

@@ -9,6 +9,8 @@ import torch.nn as nn
 import torch.nn.functional as F
 from sklearn.datasets import load_digits
 
+torch.set_default_dtype(torch.float64)  # batch normalisation amplifies rounding errors
+
 
 def conv3x3(in_planes, out_planes, stride=1):
     return nn.Conv2d(in_planes, out_planes, kernel_size=3, stride=stride, padding=1, bias=False)
@@ -71,7 +73,7 @@ def augment(images):
 def main():
     torch.manual_seed(2)
     digits = load_digits()
-    images = torch.tensor(digits.images, dtype=torch.float32).unsqueeze(1) / 8 - 1
+    images = torch.tensor(digits.images, dtype=torch.float64).unsqueeze(1) / 8 - 1
     labels = torch.tensor(digits.target)
     train_x, train_y, test_x, test_y = images[:1200], labels[:1200], images[1200:], labels[1200:]
 

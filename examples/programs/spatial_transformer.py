@@ -10,6 +10,8 @@ import torch.nn as nn
 import torch.nn.functional as F
 from sklearn.datasets import load_digits
 
+torch.set_default_dtype(torch.float64)  # where pixels change places, rounding errors grow fast
+
 
 class STN(nn.Module):
     def __init__(self):
@@ -20,7 +22,7 @@ class STN(nn.Module):
         )  # fmt: skip
         self.fc_loc = nn.Sequential(nn.Linear(10 * 9, 32), nn.ReLU(True), nn.Linear(32, 3 * 2))
         self.fc_loc[2].weight.data.zero_()
-        self.fc_loc[2].bias.data.copy_(torch.tensor([1, 0, 0, 0, 1, 0], dtype=torch.float))
+        self.fc_loc[2].bias.data.copy_(torch.tensor([1, 0, 0, 0, 1, 0], dtype=torch.float64))
         self.conv = nn.Conv2d(1, 12, kernel_size=3, padding=1)
         self.drop = nn.Dropout2d(0.1)
         self.fc1 = nn.Linear(12 * 36, 48)
@@ -54,7 +56,7 @@ def distort(images):
 def main():
     torch.manual_seed(25)
     digits = load_digits()
-    images = distort(torch.tensor(digits.images, dtype=torch.float32).unsqueeze(1) / 16)
+    images = distort(torch.tensor(digits.images, dtype=torch.float64).unsqueeze(1) / 16)
     labels = torch.tensor(digits.target)
     train_x, train_y, test_x, test_y = images[:1300], labels[:1300], images[1300:], labels[1300:]
     model = STN()
@@ -76,7 +78,9 @@ def main():
         log_probs = model(test_x)
         moved = (model.stn(test_x) - test_x).abs().mean()
     print(f"test loss {F.nll_loss(log_probs, test_y).item():.4f}")
-    print(f"test accuracy {(log_probs.argmax(1) == test_y).float().mean().item():.2f}  change by the transformer {moved.item():.4f}")
+    print(
+        f"test accuracy {(log_probs.argmax(1) == test_y).float().mean().item():.2f}  change by the transformer {moved.item():.4f}"
+    )
 
 
 if __name__ == "__main__":

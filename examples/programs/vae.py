@@ -44,8 +44,8 @@ def main():
     train, test = images[:1500], images[1500:]
     loader = DataLoader(train, batch_size=100, shuffle=True)
     model = VAE()
-    optimizer = torch.optim.Adam(model.parameters(), lr=2e-3)
-    for epoch in range(1, 11):
+    optimizer = torch.optim.Adam(model.parameters(), lr=1.5e-3)
+    for epoch in range(1, 9):
         likelihood = divergence = 0.0
         for step, x in enumerate(loader):
             log_likelihood, kl = model.elbo(x)

@@ -13,9 +13,7 @@ torch.set_default_dtype(torch.float64)
 
 
 def network(inputs, outputs, hidden=48):
-    return nn.Sequential(
-        nn.Linear(inputs, hidden), nn.Tanh(), nn.Linear(hidden, hidden), nn.Tanh(), nn.Linear(hidden, outputs)
-    )
+    return nn.Sequential(nn.Linear(inputs, hidden), nn.Tanh(), nn.Linear(hidden, hidden), nn.Tanh(), nn.Linear(hidden, outputs))
 
 
 def eight_gaussians(n):

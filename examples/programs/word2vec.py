@@ -10,7 +10,11 @@ import torch
 import torch.nn as nn
 import torch.nn.functional as F
 
-ANIMALS, FOODS, PLACES = ["cat", "dog", "mouse", "horse"], ["bread", "cheese", "fish", "corn"], ["house", "barn", "field", "river"]
+ANIMALS, FOODS, PLACES = (
+    ["cat", "dog", "mouse", "horse"],
+    ["bread", "cheese", "fish", "corn"],
+    ["house", "barn", "field", "river"],
+)
 EATING, GOING = ["eats", "likes", "wants"], ["runs", "walks", "goes"]
 
 
