@@ -324,3 +324,16 @@ def test_a_parametrized_model_goes_through_a_file():
     theirs, _ = parametrized(torch)
     theirs.load_state_dict(torch.load(file))
     np.testing.assert_allclose(theirs.weight.detach().numpy(), layer.weight.detach().numpy())
+
+
+@pytest.mark.parametrize("n", (1, 2, 3))
+def test_gradients_of_convolutions(n):
+
+    def run(t):
+        x, w = t.randn(2, 4, *[6] * n), t.randn(6, 2, *[3] * n)
+        settings = {"stride": 2, "padding": 1, "groups": 2}
+        g = t.randn_like(getattr(t.nn.functional, f"conv{n}d")(x, w, **settings))
+        of_input, of_weight = (getattr(t.nn.grad, f"conv{n}d_{what}") for what in ("input", "weight"))
+        return [of_input(x.shape, w, g, **settings), of_weight(x, w.shape, g, **settings)]
+
+    both(run, rtol=1e-4)

@@ -15,6 +15,7 @@ CALLS = {
     "randn": lambda T, n: T.randn(n),
     "randn double": lambda T, n: T.randn(n, dtype=T.float64),
     "randint": lambda T, n: T.randint(10, (n,)),
+    "randint by name": lambda T, n: T.randint(high=10, size=(n,)),
     "randint low high": lambda T, n: T.randint(-5, 1000, (n,), dtype=T.int32),
     "randperm": lambda T, n: T.randperm(n),
     "normal": lambda T, n: T.normal(2.0, 3.0, (n,)),

@@ -572,3 +572,38 @@ def test_copies_of_loaded_values_are_independent():
     copied = copy.deepcopy(value)
     value[0][0] = 5.0
     assert copied[0].tolist() == [1, 1]
+
+
+SAFETENSORS = """
+import torch
+from safetensors import safe_open
+from safetensors.torch import load_file, load_model, save_file, save_model
+
+net = torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.BatchNorm1d(3))
+torch.nn.init.ones_(net[0].weight)
+save_file(net.state_dict(), "net.safetensors", metadata={"made": "here"})
+print(sorted(load_file("net.safetensors").items())[1])
+save_model(net, "model.safetensors")
+print(load_model(net, "model.safetensors"))
+tensors = {name: torch.ones(3, dtype=getattr(torch, name)) for name in ("bfloat16", "float16", "int64", "bool", "uint16")}
+save_file(tensors, "types.safetensors")
+print(sorted((name, str(t.dtype), t.tolist()) for name, t in load_file("types.safetensors").items()))
+with safe_open("net.safetensors", framework="pt") as file:
+    print(sorted(file.keys()), file.metadata(), file.get_slice("0.weight")[:1])
+for wrong in ({"a": torch.ones(2, 3).t()}, dict.fromkeys("ab", torch.ones(2))):
+    try:
+        save_file(wrong, "wrong.safetensors")
+    except (ValueError, RuntimeError) as error:
+        print(type(error).__name__, str(error).split()[:8])
+"""
+
+
+def test_safetensors_through_its_library(tmp_path):
+    pytest.importorskip("safetensors")
+    script = tmp_path / "program.py"
+    script.write_text(SAFETENSORS)
+    outputs = [
+        subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True).stdout
+        for command in ([sys.executable, str(script)], [sys.executable, "-m", "backlight", "run", str(script)])
+    ]
+    assert outputs[0] == outputs[1]

@@ -50,6 +50,13 @@ class UntypedStorage:
     def __init__(self, array):
         self._array = owner_of(array)
 
+    @classmethod
+    def from_file(cls, filename, shared: bool = False, nbytes: int = 0) -> UntypedStorage:
+        """The first `nbytes` bytes of a file, read when they are used. `shared`: what is written goes to the file."""
+        storage = cls.__new__(cls)
+        storage._array = np.memmap(filename, np.uint8, "r+" if shared else "c", 0, (nbytes,))
+        return storage
+
     @property
     def device(self):
         return dtypes.CPU
@@ -64,8 +71,23 @@ class UntypedStorage:
 
     size = __len__ = nbytes
 
+    def untyped(self) -> UntypedStorage:
+        """Itself."""
+        return self
+
+    _untyped = untyped  # the name that safetensors calls
+
+    def __array__(self, dtype=None, copy=None):
+        array = np.asarray(self._array.reshape(-1).view(np.uint8), dtype)
+        return array.copy() if copy else array
+
     def __getitem__(self, index):
-        return self._array.reshape(-1).view(np.uint8)[index].item()
+        picked = self._array.reshape(-1).view(np.uint8)[index]
+        if not isinstance(index, slice):
+            return picked.item()
+        storage = type(self).__new__(type(self))
+        storage._array = picked
+        return storage
 
     def tolist(self) -> list:
         """The bytes as numbers."""

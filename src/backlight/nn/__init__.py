@@ -32,3 +32,11 @@ from .sparse import *
 from .transformer import *
 
 from . import modules  # isort: skip
+
+
+def __getattr__(name: str):
+    if name == "grad":  # what few programs need
+        from importlib import import_module
+
+        return import_module(f"{__name__}.grad")
+    raise AttributeError(f"module 'backlight.nn' has no attribute '{name}'")

@@ -87,12 +87,14 @@ _creating("randn", random.normal, random.normal_, "standard normal random number
 
 
 @public(method=False)
-def randint(low, high=None, size=None, *, generator=None, out=None, dtype=None, layout=None, device=None, requires_grad=False,
+def randint(low=None, high=None, size=None, *, generator=None, out=None, dtype=None, layout=None, device=None, requires_grad=False,
             pin_memory=False):  # fmt: skip
     """Random integers from [low, high): randint(high, size) or randint(low, high, size). -> (*size), int64."""
     del layout, pin_memory
-    if size is None:
-        if high is None or isinstance(high, int):
+    if low is None and high is not None:
+        low = 0
+    if size is None or low is None:
+        if low is None or high is None or isinstance(high, int):
             raise invalid_combination("randint", *(v for v in (low, high) if v is not None))
         low, high, size = 0, low, high
     elif high is None:

@@ -85,11 +85,13 @@ def _view_dtype(input, dtype):
 
 
 @public(module="")
-def view(input, *shape):
+def view(input, *shape, size=None, dtype=None):
     """The same memory with another shape (or `view(dtype)`). RuntimeError where that needs a copy. Differentiable.
 
     (*S) -> shape, in which one size may be -1.
     """
+    if size is not None or dtype is not None:
+        shape = (size if dtype is None else dtype,)
     known = _plain_shape(shape)
     if known and input.array.flags.c_contiguous:
         try:
