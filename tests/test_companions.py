@@ -407,10 +407,81 @@ def test_a_missing_extra_is_named(monkeypatch):
         import backlight.utils.tensorboard  # noqa: F401
 
 
-def test_anomaly_of_output_is_nothing_to_stdout():
-    """Importing what programs import prints nothing."""
+def test_importing_what_programs_import_prints_nothing():
     stream = io.StringIO()
     with contextlib.redirect_stdout(stream):
         for name in "amp jit compiler backends profiler multiprocessing testing mps distributions".split():
             getattr(backlight, name)
     assert stream.getvalue() == ""
+
+
+# The lines that begin programs: each must work under the alias as under PyTorch.
+IMPORTS = """
+from torch import Tensor, nn, optim, cuda, linalg as LA
+from torch.nn import functional as F
+from torch.nn.modules.utils import _pair, _single, _triple, _quadruple, _ntuple, _reverse_repeat_tuple
+from torch.nn.modules.utils import consume_prefix_in_state_dict_if_present
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules.conv import _ConvNd
+from torch.nn.modules.dropout import _DropoutNd
+from torch.nn.modules.pooling import _AdaptiveAvgPoolNd
+from torch.nn.modules.loss import _Loss, _WeightedLoss
+from torch.nn.modules.activation import MultiheadAttention
+from torch.nn.modules.rnn import LSTM, RNNBase
+from torch.nn.common_types import _size_2_t
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.nn.parallel import DataParallel
+from torch.nn.utils.rnn import pad_sequence, PackedSequence
+from torch.nn.utils.clip_grad import clip_grad_norm_
+from torch.optim.optimizer import Optimizer
+from torch.optim.lr_scheduler import LRScheduler, _LRScheduler, LambdaLR
+from torch.optim.swa_utils import AveragedModel
+from torch.optim.adamw import AdamW
+from torch.utils.data.distributed import DistributedSampler
+from torch.utils.data.dataloader import default_collate
+from torch.utils.checkpoint import checkpoint
+from torch.autograd import Variable, Function
+from torch.autograd.function import once_differentiable
+from torch.cuda.amp import autocast, GradScaler
+from torch.distributions.multivariate_normal import MultivariateNormal
+from torch.distributions.transforms import AffineTransform
+from torch.serialization import safe_globals
+from torch.types import Number, Device
+from torch.overrides import has_torch_function, handle_torch_function
+from torch.utils._pytree import tree_map
+import torch.backends.cudnn as cudnn, torch.multiprocessing as mp, torch.distributed as dist
+import torch.cpu, torch.xpu, torch.mps, torch.__config__
+print(torch.accelerator.current_accelerator().type if torch.accelerator.is_available() else "cpu")
+print(dist.is_available() and dist.is_initialized(), torch.xpu.is_available(), torch.cpu.is_available(), torch.cpu.device_count())
+print(_pair(3), _triple([1, 2, 3]), _ntuple(4)(2), _reverse_repeat_tuple((1, 2), 2), _single("ab"))
+state = nn.DataParallel(nn.Linear(1, 1)).state_dict()
+consume_prefix_in_state_dict_if_present(state, "module.")
+print(list(state), dict(state._metadata))
+print(isinstance(nn.BatchNorm2d(1), _BatchNorm), isinstance(nn.Dropout(), _DropoutNd), issubclass(nn.MSELoss, _Loss))
+with sdpa_kernel([SDPBackend.MATH]):
+    print(F.scaled_dot_product_attention(torch.ones(1, 2, 2), torch.ones(1, 2, 2), torch.ones(1, 2, 2)).tolist())
+
+
+class Logged:
+    @classmethod
+    def __torch_function__(cls, func, types, args=(), kwargs=None):
+        return func.__name__, [t.__name__ for t in types], args, kwargs
+
+
+def api(*values):
+    return handle_torch_function(api, values, *values) if has_torch_function(values) else sum(values)
+
+
+value = Logged()
+print(api(1, 2), api(1, value)[:2], torch.overrides.is_tensor_like(value), torch.overrides.is_tensor_like(3))
+"""
+
+
+def test_the_imports_that_programs_begin_with(tmp_path):
+    script = tmp_path / "imports.py"
+    script.write_text("import torch\n" + IMPORTS)
+    outputs = [
+        subprocess.run(command, capture_output=True, text=True, check=True).stdout
+        for command in ([sys.executable, "-W", "ignore", str(script)], [sys.executable, "-m", "backlight", "run", str(script)])
+    ]
+    assert outputs[1] == outputs[0]

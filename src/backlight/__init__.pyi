@@ -11,6 +11,7 @@ from .dtypes import Size as Size
 from .tensor import Tensor as Tensor
 from .storage import TypedStorage as TypedStorage
 from .storage import UntypedStorage as UntypedStorage
+from . import accelerator as accelerator
 from . import amp as amp
 from . import attributes as attributes
 from .amp import autocast as autocast
@@ -21,10 +22,12 @@ from .dtypes import can_cast as can_cast
 from .amp import clear_autocast_cache as clear_autocast_cache
 from . import codegen as codegen
 from . import compiler as compiler
+from . import cpu as cpu
 from . import creation as creation
 from . import cuda as cuda
 from .dtypes import device as device
 from . import dispatch as dispatch
+from . import distributed as distributed
 from . import distributions as distributions
 from .dtypes import dtype as dtype
 from . import dtypes as dtypes
@@ -62,6 +65,7 @@ from .autograd.modes import no_grad as no_grad
 from . import op as op
 from . import ops as ops
 from . import optim as optim
+from . import overrides as overrides
 from . import printing as printing
 from . import profiler as profiler
 from .dtypes import promote_types as promote_types
@@ -83,10 +87,12 @@ from . import state as state
 from . import storage as storage
 from . import sweeps as sweeps
 from . import testing as testing
+from . import types as types
 from . import utils as utils
 from . import version as version
 from . import versions as versions
 from . import views as views
+from . import xpu as xpu
 
 def BFloat16Tensor(*data, device=None) -> Tensor: ...
 def BoolTensor(*data, device=None) -> Tensor: ...
@@ -543,7 +549,7 @@ def rad2deg(input, out=None) -> Tensor: ...
 def rad2deg_(self, *args, **kwargs) -> Tensor: ...
 def rand(*size, generator=None, out=None, dtype=None, layout=None, device=None, requires_grad=False, pin_memory=False, **kwargs) -> Tensor: ...
 def rand_like(input, *, generator=None, dtype=None, layout=None, device=None, requires_grad=False, memory_format=None) -> Tensor: ...
-def randint(low, high=None, size=None, *, generator=None, out=None, dtype=None, layout=None, device=None, requires_grad=False, pin_memory=False) -> Tensor: ...
+def randint(low=None, high=None, size=None, *, generator=None, out=None, dtype=None, layout=None, device=None, requires_grad=False, pin_memory=False) -> Tensor: ...
 def randint_like(input, low, high=None, *, dtype=None, device=None, requires_grad=False, layout=None, memory_format=None, generator=None) -> Tensor: ...
 def randn(*size, generator=None, out=None, dtype=None, layout=None, device=None, requires_grad=False, pin_memory=False, **kwargs) -> Tensor: ...
 def randn_like(input, *, generator=None, dtype=None, layout=None, device=None, requires_grad=False, memory_format=None) -> Tensor: ...

@@ -35,8 +35,8 @@ from . import modules  # isort: skip
 
 
 def __getattr__(name: str):
-    if name == "grad":  # what few programs need
+    if name in ("common_types", "grad"):  # what few programs need
         from importlib import import_module
 
-        return import_module(f"{__name__}.grad")
+        return import_module(f"{__name__}.{name}")
     raise AttributeError(f"module 'backlight.nn' has no attribute '{name}'")

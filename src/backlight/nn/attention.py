@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
+from enum import Enum
 from typing import TYPE_CHECKING
 
 from .. import empty
@@ -13,9 +15,32 @@ from .linear import NonDynamicallyQuantizableLinear
 from .module import Module
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from ..tensor import Tensor
 
 __all__ = ["MultiheadAttention"]
+
+
+class SDPBackend(Enum):
+    """PyTorch's kernels of scaled_dot_product_attention; there is one here."""
+
+    ERROR = -1
+    MATH = 0
+    FLASH_ATTENTION = 1
+    EFFICIENT_ATTENTION = 2
+    CUDNN_ATTENTION = 3
+    OVERRIDEABLE = 4
+
+
+@contextmanager
+def sdpa_kernel(backends: SDPBackend | list[SDPBackend], set_priority: bool = False) -> Iterator[None]:
+    """A block in which PyTorch would use one of these kernels; the results are the same."""
+    del set_priority
+    for backend in backends if isinstance(backends, (list, tuple)) else [backends]:
+        if not isinstance(backend, SDPBackend):
+            raise AssertionError("Backend must be an instance of SDPBackend or a list of SDPBackend instances")
+    yield
 
 
 class MultiheadAttention(Module):

@@ -35,7 +35,7 @@ __all__ = [
 ]
 
 
-class _MaxPool(Module):
+class _MaxPoolNd(Module):
     def __init__(
         self,
         kernel_size: int | tuple[int, ...],
@@ -68,21 +68,21 @@ class _MaxPool(Module):
         )
 
 
-class MaxPool1d(_MaxPool):
+class MaxPool1d(_MaxPoolNd):
     """The largest value of each window: (N, C, L) or (C, L) -> the same, shorter."""
 
     def forward(self, input: Tensor) -> Tensor:
         return F.max_pool1d(input, self.kernel_size, self.stride, **self._options())
 
 
-class MaxPool2d(_MaxPool):
+class MaxPool2d(_MaxPoolNd):
     """The largest value of each window: (N, C, H, W) or (C, H, W) -> the same, smaller."""
 
     def forward(self, input: Tensor) -> Tensor:
         return F.max_pool2d(input, self.kernel_size, self.stride, **self._options())
 
 
-class MaxPool3d(_MaxPool):
+class MaxPool3d(_MaxPoolNd):
     """The largest value of each window: (N, C, D, H, W) or (C, D, H, W) -> the same, smaller."""
 
     def forward(self, input: Tensor) -> Tensor:
@@ -115,7 +115,7 @@ class AvgPool1d(Module):
         return f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}"
 
 
-class _AvgPool(Module):
+class _AvgPoolNd(Module):
     def __init__(
         self,
         kernel_size: int | tuple[int, ...],
@@ -140,21 +140,21 @@ class _AvgPool(Module):
         return f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}"
 
 
-class AvgPool2d(_AvgPool):
+class AvgPool2d(_AvgPoolNd):
     """The mean of each window: (N, C, H, W) or (C, H, W) -> the same, smaller."""
 
     def forward(self, input: Tensor) -> Tensor:
         return F.avg_pool2d(input, self.kernel_size, *self._options())
 
 
-class AvgPool3d(_AvgPool):
+class AvgPool3d(_AvgPoolNd):
     """The mean of each window: (N, C, D, H, W) or (C, D, H, W) -> the same, smaller."""
 
     def forward(self, input: Tensor) -> Tensor:
         return F.avg_pool3d(input, self.kernel_size, *self._options())
 
 
-class _AdaptiveAvgPool(Module):
+class _AdaptiveAvgPoolNd(Module):
     def __init__(self, output_size: int | tuple[int | None, ...] | None) -> None:
         super().__init__()
         self.output_size = output_size
@@ -163,55 +163,55 @@ class _AdaptiveAvgPool(Module):
         return f"output_size={self.output_size}"
 
 
-class AdaptiveAvgPool1d(_AdaptiveAvgPool):
+class AdaptiveAvgPool1d(_AdaptiveAvgPoolNd):
     """Means over windows chosen so that the output has `output_size` positions."""
 
     def forward(self, input: Tensor) -> Tensor:
         return F.adaptive_avg_pool1d(input, self.output_size)
 
 
-class AdaptiveAvgPool2d(_AdaptiveAvgPool):
+class AdaptiveAvgPool2d(_AdaptiveAvgPoolNd):
     """Means over windows chosen so that the output has `output_size`; None keeps that dimension's size."""
 
     def forward(self, input: Tensor) -> Tensor:
         return F.adaptive_avg_pool2d(input, self.output_size)
 
 
-class AdaptiveAvgPool3d(_AdaptiveAvgPool):
+class AdaptiveAvgPool3d(_AdaptiveAvgPoolNd):
     """Means over windows chosen so that the output has `output_size`; None keeps that dimension's size."""
 
     def forward(self, input: Tensor) -> Tensor:
         return F.adaptive_avg_pool3d(input, self.output_size)
 
 
-class _AdaptiveMaxPool(_AdaptiveAvgPool):
+class _AdaptiveMaxPoolNd(_AdaptiveAvgPoolNd):
     def __init__(self, output_size: int | tuple[int | None, ...] | None, return_indices: bool = False) -> None:
         super().__init__(output_size)
         self.return_indices = return_indices
 
 
-class AdaptiveMaxPool1d(_AdaptiveMaxPool):
+class AdaptiveMaxPool1d(_AdaptiveMaxPoolNd):
     """Maxima over windows chosen so that the output has `output_size` positions."""
 
     def forward(self, input: Tensor) -> Tensor:
         return F.adaptive_max_pool1d(input, self.output_size, self.return_indices)
 
 
-class AdaptiveMaxPool2d(_AdaptiveMaxPool):
+class AdaptiveMaxPool2d(_AdaptiveMaxPoolNd):
     """Maxima over windows chosen so that the output has `output_size`; None keeps that dimension's size."""
 
     def forward(self, input: Tensor) -> Tensor:
         return F.adaptive_max_pool2d(input, self.output_size, self.return_indices)
 
 
-class AdaptiveMaxPool3d(_AdaptiveMaxPool):
+class AdaptiveMaxPool3d(_AdaptiveMaxPoolNd):
     """Maxima over windows chosen so that the output has `output_size`; None keeps that dimension's size."""
 
     def forward(self, input: Tensor) -> Tensor:
         return F.adaptive_max_pool3d(input, self.output_size, self.return_indices)
 
 
-class _LPPool(Module):
+class _LPPoolNd(Module):
     def __init__(
         self,
         norm_type: float,
@@ -232,28 +232,28 @@ class _LPPool(Module):
         return f"norm_type={self.norm_type}, kernel_size={self.kernel_size}, stride={self.stride}, ceil_mode={self.ceil_mode}"
 
 
-class LPPool1d(_LPPool):
+class LPPool1d(_LPPoolNd):
     """(sum of x^p)^(1/p) over each window: (N, C, L) or (C, L) -> the same, shorter. `norm_type` is p."""
 
     def forward(self, input: Tensor) -> Tensor:
         return F.lp_pool1d(input, *self._options())
 
 
-class LPPool2d(_LPPool):
+class LPPool2d(_LPPoolNd):
     """(sum of x^p)^(1/p) over each window: (N, C, H, W) or (C, H, W) -> the same, smaller. `norm_type` is p."""
 
     def forward(self, input: Tensor) -> Tensor:
         return F.lp_pool2d(input, *self._options())
 
 
-class LPPool3d(_LPPool):
+class LPPool3d(_LPPoolNd):
     """(sum of x^p)^(1/p) over each window: (N, C, D, H, W) or (C, D, H, W) -> the same, smaller. `norm_type` is p."""
 
     def forward(self, input: Tensor) -> Tensor:
         return F.lp_pool3d(input, *self._options())
 
 
-class _MaxUnpool(Module):
+class _MaxUnpoolNd(Module):
     dims: int
 
     def __init__(
@@ -271,7 +271,7 @@ class _MaxUnpool(Module):
         return f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}"
 
 
-class MaxUnpool1d(_MaxUnpool):
+class MaxUnpool1d(_MaxUnpoolNd):
     """Puts the maxima of MaxPool1d back to their `indices`, zeros elsewhere."""
 
     dims = 1
@@ -280,7 +280,7 @@ class MaxUnpool1d(_MaxUnpool):
         return F.max_unpool1d(input, indices, self.kernel_size, self.stride, self.padding, output_size)
 
 
-class MaxUnpool2d(_MaxUnpool):
+class MaxUnpool2d(_MaxUnpoolNd):
     """Puts the maxima of MaxPool2d back to their `indices`, zeros elsewhere."""
 
     dims = 2
@@ -289,7 +289,7 @@ class MaxUnpool2d(_MaxUnpool):
         return F.max_unpool2d(input, indices, self.kernel_size, self.stride, self.padding, output_size)
 
 
-class MaxUnpool3d(_MaxUnpool):
+class MaxUnpool3d(_MaxUnpoolNd):
     """Puts the maxima of MaxPool3d back to their `indices`, zeros elsewhere."""
 
     dims = 3

@@ -15,6 +15,7 @@ from .. import (
     module,
     padding,
     pooling,
+    sizes,
     sparse,
     transformer,
 )
@@ -54,6 +55,7 @@ for _name, _module in {
     "sparse": sparse,
     "transformer": transformer,
     "upsampling": upsampling,
+    "utils": sizes,
 }.items():
     sys.modules[f"{__name__}.{_name}"] = _module
 

@@ -1,0 +1,19 @@
+"""`torch.accelerator`: programs ask for one, and there is none."""
+
+from __future__ import annotations
+
+__all__ = ["current_accelerator", "device_count", "is_available"]
+
+
+def is_available() -> bool:
+    """False: Backlight computes on the CPU."""
+    return False
+
+
+def current_accelerator(check_available: bool = False) -> None:
+    """None: Backlight computes on the CPU."""
+
+
+def device_count() -> int:
+    """0."""
+    return 0
