@@ -399,6 +399,11 @@ def test_same_log(name):
 
 
 def test_batch_norm_without_running_statistics_runs_under_vmap():
+    import numpy as np
+    import torch
+
+    import backlight
+
     results = []
     for t in (torch, backlight):
         t.manual_seed(0)
