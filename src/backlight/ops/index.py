@@ -11,8 +11,9 @@ from ..creation import no_gradient
 from ..engine import cast, sum_to
 from ..inplace import check_overlap, check_partial_overlap
 from ..op import check_broadcast, inplace, op, public, twin
-from ..state import modes
+from ..state import modes, state
 from ..tensor import Tensor
+from ..versions import bump
 from .cast import to
 from .shape import _select, _slice, alias, expand, reshape, sum_to_size, unsqueeze
 
@@ -227,8 +228,38 @@ def _is_mask(index):
     return mask.dtype is dtypes.bool_ and mask.array.ndim > 0
 
 
+def _is_place(index):
+    """Whether an index is a number, `...` or a slice of numbers, which NumPy and PyTorch take in the same way."""
+    kind = type(index)
+    return kind is int or index is Ellipsis or (kind is slice and index.step is None and _plain(index.start) and _plain(index.stop))
+
+
+def _is_plain_write(x, index, value):
+    """Whether nobody needs to know of a write but the version counter: no gradients, modes, or conversions."""
+    if type(x) is not Tensor or x.node is not None or not x.array.flags.c_contiguous or not x.array.ndim:
+        return False
+    if (x.base is not None and x.base.root.node is not None) or state.unusual or state.recorder is not None:
+        return False
+    if modes.levels or modes.captured or not (_is_place(index) or (type(index) is tuple and builtins.all(map(_is_place, index)))):
+        return False
+    if type(value) is Tensor:
+        array = value.array
+        overlaps = array.base is not None or x.array.base is array
+        return value.node is None and array.dtype is x.array.dtype and not overlaps
+    kind = x.array.dtype.kind
+    return (kind == "f" and type(value) in (int, float, bool)) or (kind in "biu" and type(value) in (int, bool))
+
+
 def _setitem(self, index, value):
     """x[index] = value: writes in place, and the graph follows (CopySlices)."""
+    if _is_plain_write(self, index, value):
+        try:
+            self.array[index] = value.array if type(value) is Tensor else value
+        except (IndexError, ValueError, OverflowError):
+            pass  # said below, in PyTorch's words
+        else:
+            bump(self)
+            return
     stand_ins = {}
     if modes.levels:
         index, stand_ins = _without_batches(index)

@@ -8,6 +8,7 @@ import numpy as np
 
 from .. import dtypes
 from ..op import face, op, public, twin, write_out
+from ..state import modes, state
 from ..tensor import Tensor, dimension
 from .gather import _index_select
 from .shape import constant_pad, expand, narrow, reshape, select, transpose, unsqueeze
@@ -75,6 +76,18 @@ def _promoted(tensors, name):
     return [x if x.dtype is t else x.to(t) for x in tensors]
 
 
+def _alike(tensors):
+    """The arrays of tensors that nobody needs to know of: of one type, without gradients, modes or recorders. None for others."""
+    if type(tensors) not in (list, tuple) or not tensors or state.unusual or modes.levels or state.recorder is not None:
+        return None
+    arrays = []
+    for x in tensors:
+        if type(x) is not Tensor or x.node is not None or x.base is not None or x.array.dtype is not tensors[0].array.dtype:
+            return None
+        arrays.append(x.array)
+    return arrays
+
+
 @public(method=False, aliases=("concat", "concatenate"))
 def cat(tensors, dim=0, *, out=None):
     """Joins tensors along an existing dimension. Differentiable in all.
@@ -83,6 +96,12 @@ def cat(tensors, dim=0, *, out=None):
     >>> torch.cat([torch.ones(2), torch.zeros(1)])
     tensor([1., 1., 0.])
     """
+    arrays = None if out is not None else _alike(tensors)
+    if arrays is not None and arrays[0].ndim:
+        try:
+            return Tensor._from(np.concatenate(arrays, dim))
+        except (ValueError, TypeError):
+            pass  # said below, in PyTorch's words
     tensors = _promoted(tensors, "cat")
     for i, x in enumerate(tensors):
         if not x.array.ndim:
@@ -104,6 +123,15 @@ def cat(tensors, dim=0, *, out=None):
 @public(method=False)
 def stack(tensors, dim=0, *, out=None):
     """Joins tensors of the same shape along a new dimension. Differentiable in all."""
+    arrays = None if out is not None else _alike(tensors)
+    if arrays is not None:
+        try:
+            shape = arrays[0].shape
+            if shape and dim == 0 and builtins.all(a.shape == shape for a in arrays):  # half the time of np.stack
+                return Tensor._from(np.concatenate(arrays).reshape(len(arrays), *shape))
+            return Tensor._from(np.stack(arrays, dim))
+        except (ValueError, TypeError):
+            pass  # said below, in PyTorch's words
     tensors = _promoted(tensors, "stack")
     for i, x in enumerate(tensors):
         if x.array.shape != tensors[0].array.shape:
