@@ -330,6 +330,9 @@ ATTACKS = {
     "text protocol": b"cos\nsystem\n(S'true'\ntR.",
     "by attribute": b"\x80\x04\x8c\x02os\x8c\x0bpath.abspath\x93)R.",
     "getattr": b"\x80\x02cbuiltins\ngetattr\ncos\nenviron\nX\x05\x00\x00\x00clear\x86R.",
+    "bytecode": b"\x80\x02ctypes\nCodeType\n)\x81.",
+    "a function of the standard library": b"\x80\x02cos\nsystem\n.",
+    "a memory map": b"\x80\x02cmmap\nmmap\nJ\xff\xff\xff\xffM\x00\x10\x86\x81.",
     "eval": b"\x80\x02cbuiltins\neval\nX\x01\x00\x00\x001\x85R.",
     "an extension": b"\x80\x02\x82\x01.",
     "unknown memory": b"\x80\x02K\x07Q.",
@@ -426,7 +429,7 @@ def test_own_classes_load_without_weights_only():
         "when": datetime.datetime(2020, 1, 2),
         "array": np.arange(6, dtype=">i2").reshape(2, 3),
         "number": np.float64(2.5),
-        "function": os.path.join,
+        "function": same,
         "default": collections.defaultdict(list, a=[1]),
     }
     for package in (torch, backlight):

@@ -444,7 +444,7 @@ def load(
     f: a path, or a file open for reading bytes that can be seeked. map_location: only the CPU can be the target; it is needed for
     tensors that were on a GPU. mmap: the file's pages are read when they are used (f must be a path). weights_only (the default):
     tensors, numbers, text and containers are all that a file may have. With False it may also have instances of classes of the
-    program's own, whose modules must have been imported; but functions that a file names are not called in any case.
+    program and of packages, whose modules must have been imported; but functions that a file names are not called in any case.
 
     Raises pickle.UnpicklingError for what isn't allowed, RuntimeError for a file that is damaged, or of another kind.
     """

@@ -13,6 +13,7 @@ import sys
 from _compat_pickle import IMPORT_MAPPING, NAME_MAPPING
 from collections import Counter, OrderedDict, defaultdict, deque
 from pickle import UnpicklingError
+from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Rules", "Unpickler", "UnpicklingError"]
 
+_PLAIN_NEW = [base.__new__ for base in (object, dict, list, tuple, set, frozenset, str, bytes, int, float, complex, bytearray)]
+_PLAIN_NEW += [OrderedDict.__new__, defaultdict.__new__, deque.__new__]
 _PLAIN_KEYS = (str, bytes, int, float, complex, bool, type(None))
 
 
@@ -29,8 +32,8 @@ class Rules:
     """What a pickle may name, call and build.
 
     names: {"module.name": object} that may be named. callables: those of them that may be called with the file's arguments. With
-    `own_classes`, classes of modules that the program has imported may be named as well, and instances of them are made without
-    calling `__init__`; functions may be named, not called.
+    `own_classes`, what modules outside of the standard library have, if the program has imported them, may be named as well: instances
+    of classes are made without calling `__init__`, functions may be named, not called.
     """
 
     def __init__(self, names: dict[str, Any], callables: set[Any], own_classes: bool = False) -> None:
@@ -43,6 +46,8 @@ class Rules:
             return self.names[path]
         if not self.own_classes:
             raise UnpicklingError(f"Unsupported global: GLOBAL {path} was not an allowed global by default.")
+        if module.partition(".")[0] in sys.stdlib_module_names and module != "__main__":
+            raise UnpicklingError(f"the file names {path}; of the standard library only plain data may be loaded")
         value = sys.modules.get(module)
         if value is None:
             raise UnpicklingError(f"the file needs {path}: import {module} before loading it")
@@ -63,9 +68,12 @@ class Rules:
 
     def may_make(self, cls: Any) -> bool:
         """Whether a file may have an instance of this class, made by `cls.__new__`, and fill it."""
-        if cls in (OrderedDict, Counter, defaultdict):
+        if not isinstance(cls, type) or issubclass(cls, type):
+            return False
+        if cls in (OrderedDict, Counter, defaultdict) or self.may_call(cls):
             return True
-        return isinstance(cls, type) and (self.may_call(cls) or (self.own_classes and not issubclass(cls, type)))
+        # A class written in Python on top of plain data: not of functions, code, files or memory maps.
+        return self.own_classes and (isinstance(cls.__new__, FunctionType) or cls.__new__ in _PLAIN_NEW)
 
 
 def _check_key(key: Any) -> Any:
