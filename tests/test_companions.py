@@ -118,6 +118,10 @@ def test_compiling_returns_what_it_is_given():
     assert backlight.jit.annotate(int, 3) == 3
     with pytest.raises(NotImplementedError, match="TorchScript files hold compiled programs"):
         backlight.jit.load("x.pt")
+    with pytest.raises(NotImplementedError, match="writes a compiled graph"):
+        backlight.onnx.export(module, backlight.ones(1, 2), "x.onnx")
+    with pytest.raises(NotImplementedError, match="Backlight downloads nothing"):
+        backlight.hub.load("pytorch/vision", "resnet18")
 
 
 def test_compile_says_once_that_it_compiles_nothing(monkeypatch):
@@ -450,7 +454,7 @@ from torch.types import Number, Device
 from torch.overrides import has_torch_function, handle_torch_function
 from torch.utils._pytree import tree_map
 import torch.backends.cudnn as cudnn, torch.multiprocessing as mp, torch.distributed as dist
-import torch.cpu, torch.xpu, torch.mps, torch.__config__
+import torch.cpu, torch.xpu, torch.mps, torch.__config__, torch.onnx, torch.hub
 print(torch.accelerator.current_accelerator().type if torch.accelerator.is_available() else "cpu")
 print(dist.is_available() and dist.is_initialized(), torch.xpu.is_available(), torch.cpu.is_available(), torch.cpu.device_count())
 print(_pair(3), _triple([1, 2, 3]), _ntuple(4)(2), _reverse_repeat_tuple((1, 2), 2), _single("ab"))

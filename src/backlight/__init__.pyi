@@ -43,6 +43,7 @@ from .amp import get_autocast_dtype as get_autocast_dtype
 from .dtypes import get_default_dtype as get_default_dtype
 from .printing import get_printoptions as get_printoptions
 from . import hooks as hooks
+from . import hub as hub
 from .dtypes import iinfo as iinfo
 from .autograd.modes import inference_mode as inference_mode
 from . import inplace as inplace
@@ -62,6 +63,7 @@ from . import mps as mps
 from . import multiprocessing as multiprocessing
 from . import nn as nn
 from .autograd.modes import no_grad as no_grad
+from . import onnx as onnx
 from . import op as op
 from . import ops as ops
 from . import optim as optim

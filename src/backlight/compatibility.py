@@ -144,6 +144,10 @@ _ON_ARRAYS = Part(
 )
 # What is there, but not whole: {place: {name: what is missing or different}}.
 PARTLY: dict[str, dict[str, Part]] = {
+    "torch.onnx": {"export": Part("raises: Backlight has no compiled graphs")},
+    "torch.hub": dict.fromkeys(
+        ("download_url_to_file", "load", "load_state_dict_from_url"), Part("raises: nothing is downloaded, and no code run")
+    ),
     "torch": {
         "compile": Part("returns its argument, and says so once"),
         "set_num_threads": Part("for BLAS, where threadpoolctl is installed"),
@@ -187,14 +191,12 @@ MODULES = {
     "torch.distributed": "distributed training isn't there yet",
     "torch.export": COMPILER,
     "torch.fx": COMPILER,
-    "torch.hub": "downloads code and runs it",
     "torch.jit": COMPILER,
     "torch.nested": NESTED,
     "torch.nn.intrinsic": QUANTISED,
     "torch.nn.qat": QUANTISED,
     "torch.nn.quantizable": QUANTISED,
     "torch.nn.quantized": QUANTISED,
-    "torch.onnx": "exports compiled graphs, which Backlight has none of",
     "torch.ops": "PyTorch's registry of kernels",
     "torch.package": "stores code with models",
     "torch.quantization": QUANTISED,
