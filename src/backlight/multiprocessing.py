@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import multiprocessing as _multiprocessing
 import traceback
-from multiprocessing import *  # noqa: F403
+from multiprocessing import *  # noqa: F403  # pyright: ignore[reportWildcardImportFromLibrary]
 from multiprocessing import (
     active_children,  # noqa: F401
     current_process,  # noqa: F401

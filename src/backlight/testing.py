@@ -47,7 +47,7 @@ class _Comparison:
         if self.place:
             text += f"\n\nThe failure occurred for item {''.join(f'[{key!r}]' for key in self.place)}"
         if self.msg is not None:
-            text = self.msg(text) if callable(self.msg) else self.msg
+            text = str(self.msg(text)) if callable(self.msg) else self.msg
         raise kind(text)
 
     def tolerances(self, *types: dtypes.dtype) -> tuple[float, float]:
@@ -159,7 +159,7 @@ class _Comparison:
         self.fail("\n".join(lines))
 
 
-def _as_tensor(value: Tensor | np.ndarray) -> Tensor:
+def _as_tensor(value: Any) -> Tensor:
     return value if isinstance(value, Tensor) else Tensor._from(value)
 
 

@@ -152,8 +152,8 @@ class Checks:
         record = _run(step).record
         actual = list(_order(record))
         if self.update:
-            with replacing(path) as file:
-                file.writelines(f"{line}\n" for line, _site in actual)
+            with replacing(path) as written:
+                written.writelines(f"{line}\n" for line, _site in actual)
             return
         try:
             expected = path.read_text(encoding="utf-8").splitlines()

@@ -106,6 +106,8 @@ def linear_cross_entropy(input, linear_weight, target, *, linear_bias=None, weig
     if w.ndim > 2 and input.array.ndim < 2:
         raise RuntimeError(f"K-dimensional loss defined by linear_weight shape {tuple(w.shape)} requires batched input, (N, {w.shape[-1]}), got "
                            f"unbatched input with shape {tuple(input.array.shape)}")  # fmt: skip
+    if input.array.ndim not in (1, 2):
+        raise RuntimeError(f"expected input with dimensionality 1 or 2, got {input.array.ndim}")
     n = input.array.shape[0]
     if input.array.ndim > 1 and target.array.ndim and target.array.shape[0] != n:
         raise ValueError(f"Expected input batch_size ({n}) to match target batch_size ({target.array.shape[0]}).")
