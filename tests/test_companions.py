@@ -477,6 +477,13 @@ def api(*values):
 
 
 value = Logged()
+for error in (torch._C._LinAlgError, torch.OutOfMemoryError, torch.cuda.OutOfMemoryError, torch.AcceleratorError):
+    print(error.__name__, error.__bases__)
+try:
+    torch.linalg.solve(torch.zeros(2, 2), torch.ones(2))
+except torch._C._LinAlgError as error:
+    print(error)
+print(torch._C._get_tracing_state())
 print(api(1, 2), api(1, value)[:2], torch.overrides.is_tensor_like(value), torch.overrides.is_tensor_like(3))
 """
 

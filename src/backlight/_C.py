@@ -1,18 +1,29 @@
-"""Names of PyTorch's private module `_C` that autograd programs use: about the running backward pass, and test nodes."""
+"""Names of PyTorch's private module `_C` that programs use: its error classes, the running backward pass, test nodes."""
 
 from __future__ import annotations
 
 import weakref
 from types import SimpleNamespace
 
+from .dtypes import device, dtype
 from .engine import AccumulateGrad, Node, current_sweep
+from .ops.matrix import LinAlgError as _LinAlgError
+from .random import Generator
 from .saved import SavedTensor
 from .state import clock, is_grad_enabled, modes
 from .tensor import Tensor
 from .views import current_node, version_of
 
-__all__ = ["is_grad_enabled"]
+__all__ = ["Generator", "_LinAlgError", "device", "dtype", "is_grad_enabled"]
 has_lapack = True
+
+
+def _get_tracing_state() -> None:
+    """The TorchScript trace being recorded: always None, there is none here."""
+
+
+def _log_api_usage_once(_name: str) -> None:
+    """PyTorch's count of uses: nothing is counted here."""
 
 
 def _current_graph_task_id() -> int:

@@ -114,6 +114,8 @@ _LAZY = (
 
 # Functions and classes that live in a lazy module: {name: module}.
 _ELSEWHERE = {
+    "AcceleratorError": "accelerator",
+    "OutOfMemoryError": "accelerator",
     "GradScaler": "amp",
     "autocast": "amp",
     "clear_autocast_cache": "amp",

@@ -5,8 +5,10 @@ Written by scripts/stubs.py; don't edit."""
 import builtins
 from typing import Any
 
+from .accelerator import AcceleratorError as AcceleratorError
 from .ops.random import Generator as Generator
 from .amp import GradScaler as GradScaler
+from .accelerator import OutOfMemoryError as OutOfMemoryError
 from .dtypes import Size as Size
 from .tensor import Tensor as Tensor
 from .storage import TypedStorage as TypedStorage

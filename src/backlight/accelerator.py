@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-__all__ = ["current_accelerator", "device_count", "is_available"]
+__all__ = ["AcceleratorError", "OutOfMemoryError", "current_accelerator", "device_count", "is_available"]
+
+
+class OutOfMemoryError(RuntimeError):
+    """A device's memory is full: never raised here, so that programs which catch it run."""
+
+
+class AcceleratorError(RuntimeError):
+    """A device failed: never raised here, so that programs which catch it run."""
 
 
 def is_available() -> bool:

@@ -63,7 +63,7 @@ LEFT_OUT: dict[str, dict[str, str]] = {
         import_ir_module_from_buffer merge_type_from_type_comment parse_ir parse_schema parse_type_comment unify_type_list""",
         SYMBOLS: """SymBool SymFloat SymInt sym_constrain_range sym_constrain_range_for_size sym_float sym_fresh_size sym_int sym_ite
         sym_max sym_min sym_not sym_sqrt sym_sum""",
-        DEVICES: "AcceleratorError Event OutOfMemoryError Stream get_device_module is_vulkan_available",
+        DEVICES: "Event Stream get_device_module is_vulkan_available",
         VENDOR: """cudnn_affine_grid_generator cudnn_batch_norm cudnn_convolution cudnn_convolution_add_relu cudnn_convolution_relu
         cudnn_convolution_transpose cudnn_grid_sampler cudnn_is_acceptable fbgemm_linear_fp16_weight
         fbgemm_linear_fp16_weight_fp32_activation fbgemm_linear_int8_weight fbgemm_linear_int8_weight_fp32_activation

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from .. import dtypes
+from ..accelerator import OutOfMemoryError as OutOfMemoryError
 
 
 def is_available() -> bool:
