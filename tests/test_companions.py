@@ -122,6 +122,10 @@ def test_compiling_returns_what_it_is_given():
         backlight.onnx.export(module, backlight.ones(1, 2), "x.onnx")
     with pytest.raises(NotImplementedError, match="Backlight downloads nothing"):
         backlight.hub.load("pytorch/vision", "resnet18")
+    with pytest.raises(NotImplementedError, match="Run the program as one process"):
+        backlight.distributed.init_process_group("gloo")
+    with pytest.raises(AttributeError, match="has no attribute 'rpc': training in several processes isn't there yet"):
+        backlight.distributed.rpc  # noqa: B018
 
 
 def test_compile_says_once_that_it_compiles_nothing(monkeypatch):
@@ -434,7 +438,8 @@ from torch.nn.modules.activation import MultiheadAttention
 from torch.nn.modules.rnn import LSTM, RNNBase
 from torch.nn.common_types import _size_2_t
 from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.nn.parallel import DataParallel
+from torch.nn.parallel import DataParallel, DistributedDataParallel as DDP
+from torch.distributed import init_process_group, destroy_process_group
 from torch.nn.utils.rnn import pad_sequence, PackedSequence
 from torch.nn.utils.clip_grad import clip_grad_norm_
 from torch.optim.optimizer import Optimizer
@@ -454,7 +459,7 @@ from torch.types import Number, Device
 from torch.overrides import has_torch_function, handle_torch_function
 from torch.utils._pytree import tree_map
 import torch.backends.cudnn as cudnn, torch.multiprocessing as mp, torch.distributed as dist
-import torch.cpu, torch.xpu, torch.mps, torch.__config__, torch.onnx, torch.hub
+import torch.cpu, torch.xpu, torch.mps, torch.__config__, torch.onnx, torch.hub, torch.utils.model_zoo
 print(torch.accelerator.current_accelerator().type if torch.accelerator.is_available() else "cpu")
 print(dist.is_available() and dist.is_initialized(), torch.xpu.is_available(), torch.cpu.is_available(), torch.cpu.device_count())
 print(_pair(3), _triple([1, 2, 3]), _ntuple(4)(2), _reverse_repeat_tuple((1, 2), 2), _single("ab"))
@@ -484,6 +489,15 @@ try:
 except torch._C._LinAlgError as error:
     print(error)
 print(torch._C._get_tracing_state())
+x = torch.ones(2)
+for call in (
+    dist.get_rank, dist.get_world_size, dist.barrier, destroy_process_group, lambda: dist.all_reduce(x), lambda: dist.broadcast(x, 0),
+    lambda: dist.all_gather([x], x), lambda: dist.send(x, 0), lambda: DDP(nn.Linear(1, 1)), lambda: dist.new_group([0]),
+):
+    try:
+        call()
+    except Exception as error:
+        print(type(error), error)
 print(api(1, 2), api(1, value)[:2], torch.overrides.is_tensor_like(value), torch.overrides.is_tensor_like(3))
 """
 

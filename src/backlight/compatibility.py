@@ -144,6 +144,8 @@ _ON_ARRAYS = Part(
 )
 # What is there, but not whole: {place: {name: what is missing or different}}.
 PARTLY: dict[str, dict[str, Part]] = {
+    "torch.distributed": {"init_process_group": Part("raises: training in several processes isn't there yet")},
+    "torch.nn.parallel": {"DistributedDataParallel": Part("raises: it needs a process group, and there is none yet")},
     "torch.onnx": {"export": Part("raises: Backlight has no compiled graphs")},
     "torch.hub": dict.fromkeys(
         ("download_url_to_file", "load", "load_state_dict_from_url"), Part("raises: nothing is downloaded, and no code run")
@@ -188,7 +190,7 @@ PARTLY: dict[str, dict[str, Part]] = {
 MODULES = {
     "torch.ao": QUANTISED,
     "torch.cuda": DEVICES,
-    "torch.distributed": "distributed training isn't there yet",
+    "torch.distributed": "training in several processes isn't there yet",
     "torch.export": COMPILER,
     "torch.fx": COMPILER,
     "torch.jit": COMPILER,

@@ -23,7 +23,7 @@ from .loss import *
 from .module import Module
 from .norm import *
 from .padding import *
-from .parallel import *
+from .parallel import DataParallel
 from .parameter import Buffer, Parameter, UninitializedBuffer, UninitializedParameter
 from .pooling import *
 from .recurrent import *

@@ -1,12 +1,12 @@
-"""DataParallel, which without GPUs calls its module."""
+"""DataParallel, which without GPUs calls its module, and DistributedDataParallel, which needs a process group."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NoReturn
 
 from .module import Module
 
-__all__ = ["DataParallel"]
+__all__ = ["DataParallel", "DistributedDataParallel"]
 
 
 class DataParallel(Module):
@@ -19,3 +19,12 @@ class DataParallel(Module):
 
     def forward(self, *inputs: Any, **kwargs: Any) -> Any:
         return self.module(*inputs, **kwargs)
+
+
+class DistributedDataParallel(Module):
+    """Raises, as in PyTorch without a process group: programs import it beside what they do in one process."""
+
+    def __init__(self, module: Module, *_args: Any, **_options: Any) -> NoReturn:  # noqa: ARG002
+        from ..distributed import needs_process_group
+
+        needs_process_group()

@@ -1,6 +1,6 @@
 """`torch.utils`: loading data, checkpoints, TensorBoard, DLPack."""
 
-_LAZY = ("_pytree", "checkpoint", "data", "deterministic", "dlpack", "hooks", "tensorboard")
+_LAZY = ("_pytree", "checkpoint", "data", "deterministic", "dlpack", "hooks", "model_zoo", "tensorboard")
 
 
 def __getattr__(name):
