@@ -93,6 +93,7 @@ def set_recorder(recorder) -> None:
     """Plugs in an observer (None unplugs it). Operations get the code that tells it (`codegen.show_to_recorder`):
 
     operation(name, node, results, inputs, parameters): after every operation; node is None where no gradient is wanted
+    inside(begin): around what an operation does that computes with others
     called(name, tensor, result): detach, data, numpy, item, tolist
     stands_in(stand_in, tensor): an operation in place is about to run on a stand-in for the tensor that it will write
     tensor_written(tensor): after every write in place; gradient_set(tensor, value): after an assignment to `.grad`

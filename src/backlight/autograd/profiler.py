@@ -154,6 +154,8 @@ class profile:
         code = frame.f_code
         name = self._faces.get(code)
         if name is None and code.co_filename.startswith("<backlight op "):
+            if code.co_name == "<module>":  # the operation is built
+                return None
             if code.co_name in ("run", "record"):
                 return self._step(frame)
             name = _operation_name(frame.f_globals["op"])

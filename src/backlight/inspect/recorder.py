@@ -67,6 +67,7 @@ class Thread(threading.local):
         self.modules: list[schema.Module] = []
         self.running: list[Running | None] = []
         self.quiet = 0  # inside an optimizer's call, whose operations aren't recorded one by one
+        self.inside = 0  # inside an operation of the engine that consists of others
         self.last_op: schema.Op | None = None
 
 
@@ -155,6 +156,10 @@ class Recorder:
 
     def is_tensor(self, value: Any) -> bool:
         raise NotImplementedError
+
+    def has_shape(self, _parameter: Any) -> bool:
+        """Whether a parameter isn't one that a lazy module has yet to make."""
+        return True
 
     def is_node(self, value: Any) -> bool:
         raise NotImplementedError
@@ -399,7 +404,7 @@ class Recorder:
         return schema.Update(self.tensor(parameter), bool(parameter.requires_grad), value, version, version, options)
 
     def after_optimizer(self, optimizer: Any, _args: Any, _kwargs: Any) -> None:
-        """A step ended: which parameters it wrote."""
+        """A step ended: which parameters it wrote, and which gradients it read, if it called a closure that computed them."""
         lines = self.thread.__dict__.get("optimizers")
         if not lines:
             return
@@ -407,7 +412,11 @@ class Recorder:
         self.thread.quiet -= 1
         line.seconds = perf_counter() - self.began - line.time
         parameters = [p for group in optimizer.param_groups for p in group["params"]]
+        passes = self.record.passes
+        computed = bool(passes) and passes[-1].at > line.at
         for update, parameter in zip(line.updates, parameters):
+            if computed and (grad := self.gradient(parameter)) is not None:
+                update.gradient = self.statistics(grad)
             update.after = self.version(parameter)
             if update.gradient is not None and update.gradient.nonfinite and update.after != update.before:
                 update.value = self.statistics(parameter)
@@ -481,7 +490,10 @@ class Recorder:
         """What lies in `.grad` of the leaves that a pass reached and of the other parameters of their modules."""
         reached = {id(step.node.leaf) for step in line.steps if step.node.leaf is not None}
         if self._members is None:
-            members = [[(weakref.ref(p), self.tensor(p)) for p in root.parameters()] for root in self._root_modules()]
+            members = [
+                [(weakref.ref(p), self.tensor(p)) for p in root.parameters() if self.has_shape(p)]
+                for root in self._root_modules()
+            ]
             self._members = members  # only now: a parameter seen for the first time resets it
         tensors: dict[int, tuple[Any, schema.Tensor]] = {}
         for parameters in self._members:
@@ -562,7 +574,7 @@ class Recorder:
             for role, named in (("parameter", module.named_parameters()), ("buffer", module.named_buffers())):
                 for name, tensor in named:
                     line = self.known_tensor(tensor)
-                    if line is None and role == "parameter":
+                    if line is None and role == "parameter" and self.has_shape(tensor):
                         line = self.tensor(tensor)
                     if line is not None:
                         line.name, line.role = prefix + name, role

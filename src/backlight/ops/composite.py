@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
+
 import numpy as np
 
 from ..op import op, twin
+from ..state import state
 from ..tensor import Tensor
 from .choose import where_zero
 from .shape import alias
@@ -20,7 +23,8 @@ def composite(name, function, inputs=1, **options):
 
     def arrays(*values):
         tensors = [v if v is None else Tensor._from(np.asarray(v)) for v in values[:inputs]]
-        result = function(*tensors, *values[inputs:])
+        with unseen():
+            result = function(*tensors, *values[inputs:])
         return tuple(r.array for r in result) if isinstance(result, tuple) else result.array
 
     names = function.__code__.co_varnames[: function.__code__.co_argcount]
@@ -30,11 +34,25 @@ def composite(name, function, inputs=1, **options):
     return op(name, arrays, joint=joint, holomorphic=False, **options)
 
 
+@contextmanager
+def unseen():
+    """Inside, a recorder is told nothing: for the program it is one operation that runs."""
+    recorder = state.recorder
+    if recorder is None:
+        yield
+        return
+    recorder.inside(True)
+    try:
+        yield
+    finally:
+        recorder.inside(False)
+
+
 def _gradients_arrays(function, g, inputs, parameters):
     from ..autograd import enable_grad, grad
 
     tensors = [x if x is None else Tensor._from(x).requires_grad_(x.dtype.kind in "fcV") for x in inputs]
-    with enable_grad():
+    with unseen(), enable_grad():
         outputs = function(*tensors, *parameters)
         pairs = _pairs(outputs, g, Tensor._from)
         wanted = [x for x in tensors if x is not None and x.requires_grad]

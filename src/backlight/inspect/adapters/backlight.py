@@ -6,13 +6,14 @@ import sys
 import weakref
 from functools import cache
 from time import perf_counter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ... import engine
 from ...engine import AccumulateGrad, Node, Port, node_and_number
 from ...nn.module import Module
+from ...nn.parameter import is_lazy
 from ...saved import Packed
 from ...state import modes, set_recorder, state
 from ...sweeps import current_sweep
@@ -22,6 +23,9 @@ from .. import schema
 from ..recorder import Recorder, Running, is_plain, name_of_hook
 from ..statistics import _type_name as type_name
 from ..statistics import measure, shape_only
+
+if TYPE_CHECKING:
+    from types import FrameType
 
 # Nodes whose gradient has the elements of the one that arrived.
 _REARRANGING = frozenset(
@@ -47,12 +51,14 @@ class BacklightRecorder(Recorder):
         self._measured: dict[int, tuple[weakref.ref, int | None, schema.Statistics]] = {}  # of gradients
         self._handles: list = []
         self._registered: dict[int, schema.Registration] = {}
+        self.step_code: Any = None  # of the function around every optimizer's step
 
     def start(self) -> None:
         if state.recorder is not None:
             raise RuntimeError("another recording is going on, and the engine has room for one")
-        from ...optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+        from ...optim.optimizer import _with_hooks, register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
+        self.step_code = _with_hooks(Recorder.stop).__code__  # pyright: ignore[reportAttributeAccessIssue]
         self.active = True
         set_recorder(self)
         Module._hooked = True
@@ -85,6 +91,9 @@ class BacklightRecorder(Recorder):
 
     def is_tensor(self, value: Any) -> bool:
         return isinstance(value, Tensor)
+
+    def has_shape(self, parameter: Any) -> bool:
+        return not is_lazy(parameter)
 
     def is_node(self, value: Any) -> bool:
         kind = type(value)  # isinstance would ask the value, which may answer with a warning
@@ -232,12 +241,62 @@ class BacklightRecorder(Recorder):
             schema.Saved(name, tensor, array.shape, type_name(array.dtype), array.nbytes, storage, version, values)
         )
 
+    # Optimizers, and operations that consist of others
+
+    def before_optimizer(self, optimizer: Any, args: Any, kwargs: Any) -> Any:
+        """As in the base class. A closure is the program's: what it does is recorded, unlike the step around it."""
+        super().before_optimizer(optimizer, args, kwargs)
+        if callable(kwargs.get("closure")):
+            return args, kwargs | {"closure": self._heard(kwargs["closure"])}
+        if len(args) > 1 and callable(args[1]):
+            return (args[0], self._heard(args[1]), *args[2:]), kwargs
+        return None
+
+    def _heard(self, closure: Any) -> Any:
+        """A closure, recorded whenever an optimizer's step calls it."""
+        thread = self.thread
+
+        def observed() -> Any:
+            before, thread.quiet = thread.quiet, 0
+            try:
+                return closure()
+            finally:
+                thread.quiet = before
+
+        return observed
+
+    def inside(self, begin: bool) -> None:
+        """Until this is called with False, what runs is how an operation computes: nothing of the program's."""
+        thread = self.thread
+        if begin:
+            thread.inside += 1
+            thread.quiet += 1
+            thread.running.append(None)
+        elif thread.inside:
+            thread.inside -= 1
+            thread.quiet -= 1
+            thread.running.pop()
+
+    def _is_quiet(self) -> bool:
+        """Whether an optimizer's step runs, or the inside of an operation. A step that raised has ended, although nothing said so."""
+        thread = self.thread
+        if thread.inside:
+            return True
+        frame: FrameType | None = sys._getframe(2)
+        while frame is not None:
+            if frame.f_code is self.step_code:
+                return True
+            frame = frame.f_back
+        thread.quiet = 0
+        thread.__dict__.pop("optimizers", None)
+        return False
+
     # The slot: operations
 
     def operation(self, function: str, node: Any, results: Any, inputs: Any, parameters: Any = ()) -> None:
         """An operation ran. `node` is None where no gradient is wanted, and a Port where it has several outputs."""
         thread = self.thread
-        if thread.quiet:
+        if thread.quiet and self._is_quiet():
             return
         tensors, lines, arguments = self._tensors, [], []
         for x in inputs:
@@ -288,12 +347,12 @@ class BacklightRecorder(Recorder):
 
     def stands_in(self, stand_in: Any, tensor: Any) -> None:
         """An operation in place runs on a stand-in: for the record it is the tensor itself."""
-        if not self.thread.quiet:
+        if not (self.thread.quiet and self._is_quiet()):
             self._tensors[id(stand_in)] = weakref.ref(stand_in), self.tensor(tensor)
 
     def tensor_written(self, tensor: Any) -> None:
         """A tensor was written in place: by the operation before this, or directly."""
-        if self.thread.quiet:
+        if self.thread.quiet and self._is_quiet():
             return
         tensor = physical(tensor)
         line, after = self.tensor(tensor), self.version(tensor) or 0
@@ -315,7 +374,7 @@ class BacklightRecorder(Recorder):
 
     def called(self, function: str, tensor: Any, result: Any = None) -> None:
         """A method that takes a tensor out of the graph (detach, data, numpy, tolist, item), or `.grad` of a result was read."""
-        if self.thread.quiet:
+        if self.thread.quiet and self._is_quiet():
             return
         line = self.tensor(tensor)
         op = self.op(function, [line], [], modes.grad)
@@ -327,6 +386,8 @@ class BacklightRecorder(Recorder):
 
     def switched(self, mode: str, enabled: bool, tensor: Any = None) -> None:
         """A mode was switched, or a tensor's requires_grad."""
+        if self.thread.quiet and self._is_quiet():
+            return
         line = None if tensor is None else self.tensor(tensor)
         if line is not None:
             line.requires_grad, line.leaf = enabled, True
@@ -358,6 +419,8 @@ class BacklightRecorder(Recorder):
         self._end(error)
 
     def sweep(self, begin: bool) -> None:
+        if self.thread.inside:
+            return
         if not begin:
             self._end(sys.exc_info()[1])
             return
@@ -509,7 +572,7 @@ class BacklightRecorder(Recorder):
 
     def registered(self, kind: str, function: Any, owner: Any, handle: int) -> None:
         """A hook was registered on a tensor or a node."""
-        if self.thread.quiet:
+        if self.thread.quiet and self._is_quiet():
             return
         node = tensor = None
         if isinstance(owner, Tensor):

@@ -427,7 +427,7 @@ class TorchRecorder(PassRecorder):
         called_by_program = False
         while frame is not None:
             code = frame.f_code
-            if code.co_filename.startswith(_OPTIMIZERS):
+            if code.co_filename.startswith(_OPTIMIZERS) and code.co_name != "zero_grad":  # that the program calls, in a closure
                 # A closure is called by PyTorch's step; a step that the program wrote is called by PyTorch's wrapper around it.
                 closure = called_by_program and code.co_name != "wrapper"
                 return not closure and len(thread.modules) <= thread.modules_at_step

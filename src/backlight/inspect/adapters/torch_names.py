@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from torch.nn.parameter import UninitializedTensorMixin  # pyright: ignore[reportAttributeAccessIssue]
 
 from ..recorder import PLAIN_TYPES
 
@@ -44,6 +45,8 @@ TENSOR, PARAMETER, SEQUENCE, PLAIN, DTYPE, OTHER = range(6)
 
 def kind_of(kind: type) -> int:
     """What objects of a class are."""
+    if issubclass(kind, UninitializedTensorMixin):  # of a lazy module: it refuses to be looked at, until it becomes a parameter
+        return OTHER
     if issubclass(kind, torch.Tensor):
         return PARAMETER if issubclass(kind, torch.nn.Parameter) else TENSOR
     if issubclass(kind, (tuple, list)):

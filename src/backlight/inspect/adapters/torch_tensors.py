@@ -7,6 +7,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch.nn.parameter import is_lazy
 from torch.utils._python_dispatch import _disable_current_modes
 
 from .. import schema
@@ -110,6 +111,9 @@ class TensorRecorder(Recorder):
 
     def is_tensor(self, value: Any) -> bool:
         return isinstance(value, torch.Tensor)
+
+    def has_shape(self, parameter: Any) -> bool:
+        return not is_lazy(parameter)
 
     def is_node(self, value: Any) -> bool:
         return issubclass(type(value), torch.autograd.graph.Node)  # isinstance would ask the value

@@ -166,6 +166,7 @@ def findings(flow: Flow) -> Iterator[Finding]:
     """Notes about micro-batches: gradients of several passes that one optimizer step uses."""
     record = flow.record
     steps = [o for o in record.optimizers if o.call == "step"]
+    clears = [w for w in record.gradient_writes if w.how in ("cleared", "zeroed", "assigned")]
     for before, line in zip([None, *steps], steps):
         start = before.at if before is not None else -1
         passes = [
@@ -177,6 +178,10 @@ def findings(flow: Flow) -> Iterator[Finding]:
             if not p.inputs
             and any(s.node.leaf is not None and any(u.tensor is s.node.leaf for u in line.updates) for s in p.steps)
         ]
+        if len(passes) > 1:  # those whose gradients were still there
+            held = {u.tensor.number for u in line.updates}
+            since = max((w.at for w in clears if w.at < line.at and w.tensor.number in held), default=-1)
+            passes = [p for p in passes if p.at > since]
         lines = {str(p.site) for p in passes}
         if len(passes) < 2 or len(lines) != 1:
             continue

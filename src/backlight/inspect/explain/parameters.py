@@ -145,7 +145,11 @@ def _stale(flow: Flow, steps: list[Optimizer]) -> Iterator[Finding]:
         for before, write in zip(writes, writes[1:]):
             if write.how != "added to" or before.how not in ("created", "added to"):
                 continue
-            if any(before.at < line.at < write.at and any(u.tensor.number == number for u in line.updates) for line in steps):
+            used = [line.at for line in steps if any(u.tensor.number == number for u in line.updates)]
+            cleared = next(
+                (w.at for w in writes if w.at > write.at and w.how in ("cleared", "zeroed", "assigned")), float("inf")
+            )
+            if any(before.at < at < write.at for at in used) and any(write.at < at < cleared for at in used):
                 ratio = None
                 if write.value is not None and write.before is not None and write.before.norm and write.value.norm is not None:
                     ratio = write.value.norm / write.before.norm

@@ -40,6 +40,9 @@ REASONS = {
 
 def findings(flow: Flow) -> Iterator[Finding]:
     reported: set[tuple] = set()
+    moving = {}  # the last pass in which a leaf's gradient was not zero
+    for one in flow.record.passes:
+        moving.update((e.tensor.number, one.number) for e in one.gradients if e.value is not None and not _all_zero(e.value))
     for one in flow.record.passes:
         grouped: dict[tuple, list[tuple[ParameterGradient, Finding]]] = {}
         for entry in one.gradients:
@@ -52,6 +55,11 @@ def findings(flow: Flow) -> Iterator[Finding]:
             found = group[0][1]
             found.names = [entry.name for entry, _ in group]
             found.title = found.title.replace("{names}", listed(found.names))
+            if all(
+                moving.get(entry.tensor.number, -1) > one.number for entry, _ in group
+            ):  # as behind weights that begin at zero
+                found.severity = "note"
+                found.text += " In a later backward pass it was not zero."
             if (key, tuple(found.names)) not in reported:
                 reported.add((key, tuple(found.names)))
                 yield found
