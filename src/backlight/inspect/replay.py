@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..engine import Node as EngineNode
+from ..engine import sum_to
 from ..op import OPS, Op
 from ..tensor import Tensor
 from .statistics import measure
@@ -136,10 +137,14 @@ class Replay:
     def gradients(self) -> dict[str, np.ndarray]:
         """What the steps so far have added to the leaves' `.grad`, by name."""
         result: dict[str, np.ndarray] = {}
+        leaves: dict[str, Any] = {}
         for done in self.steps:
             leaf, arrived = done.step.node.leaf, done.step.arrived[0] if done.step.arrived else None
             if leaf is not None and arrived is not None and arrived.values is not None:
-                result[leaf.label] = result[leaf.label] + arrived.values if leaf.label in result else arrived.values
+                name = leaf.label
+                if leaves.setdefault(name, leaf) is not leaf:  # another leaf is called so, too
+                    name = f"{name} ({leaf.number})"
+                result[name] = result[name] + arrived.values if name in result else arrived.values
         return result
 
     def next(self) -> ReplayedStep | None:
@@ -210,7 +215,7 @@ def replay_step(step: Step, engine: str = "backlight") -> ReplayedStep:
     except Exception as error:  # a formula of ours that the recorded values don't fit
         return ReplayedStep(step, recorded, None, f"{type(error).__name__}: {error}")
     errors = [_error(a, b) for a, b in zip(passed, recorded) if b is not None]
-    if any(error > ROUNDING for error in errors):  # large where terms cancel: how much of it does the type explain?
+    if any(error > ROUNDING for error in errors):  # large where terms cancel: how much of it does rounding explain?
         try:
             exact = _run(step, engine, precise=True)
             errors = [_error(a, b, c) for a, b, c in zip(passed, recorded, exact) if b is not None]
@@ -231,13 +236,27 @@ def _run(step: Step, engine: str, precise: bool = False) -> list[np.ndarray | No
         known.result = tuple(_precise(x) for x in known.result)
     node, kept = rebuild(step.node, known, precise)
     grads = node.run(arrived if node.op.outputs != 1 else arrived[0], node.edges, True)
-    return [None if g is None else np.asarray(g) for g, k in zip(grads, kept) if k]
+    found = [None if g is None else np.asarray(g) for g, k in zip(grads, kept) if k]
+    return [g if g is None or x is None else _fitted(g, tuple(x.shape)) for g, x in zip_longest(found, step.passed)]
+
+
+def _fitted(gradient: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    """A gradient in an input's shape: PyTorch's nodes broadcast inputs that Backlight expands in an operation of its own."""
+    if gradient.shape == shape:
+        return gradient
+    missing = gradient.ndim - len(shape)
+    if missing < 0 or any(n not in (1, m) for n, m in zip(shape, gradient.shape[missing:])):
+        raise Unknown(f"Backlight's formula for it gives the shape {list(gradient.shape)}")
+    return sum_to(gradient, shape)
 
 
 def _precise(array: Any) -> Any:
-    """Floating-point elements in double precision."""
+    """Floating-point elements in double precision; those that are so already each off by a rounding error, up or down."""
     if array is None or array.dtype.kind not in "fc":
         return array
+    if array.dtype in (np.float64, np.complex128):
+        signs = np.where(np.arange(array.size) * 7 % 11 < 5, 1, -1).reshape(array.shape)
+        return array * (1 + signs * np.finfo(np.float64).eps)
     return array.astype(np.float64 if array.dtype.kind == "f" else np.complex128)
 
 
@@ -277,7 +296,9 @@ class _Names:
 
     def of(self, node: str) -> list[Op]:
         from .. import nn  # noqa: F401  (declares the operations of neural networks)
+        from ..ops import later
 
+        later.load()
         if self.count != len(OPS):  # some are declared when they are first needed
             self.ops, self.count = {}, len(OPS)
             for op in OPS.values():
@@ -308,6 +329,8 @@ def _rebuild_as(op: Op, line: Node, known: Known, precise: bool) -> tuple[Any, l
     op.build()
     formulas = op.formulas if op.joint is None else (op.joint,) * len(op.inputs)
     kept = [f is not None for f in formulas]
+    if len(line.edges) < sum(kept):  # PyTorch's nodes have no edges for indices
+        kept = [k and not _is_integer(known.tensors.get(name)) for k, name in zip(kept, op.inputs)]
     targets = zip_longest(line.edges, known.passed)
     passed = [
         gradient if edge is not None else None
@@ -336,6 +359,10 @@ def _rebuild_as(op: Op, line: Node, known: Known, precise: bool) -> tuple[Any, l
             for x in passed
         )
     return node, kept
+
+
+def _is_integer(array: np.ndarray | None) -> bool:
+    return array is not None and array.dtype.kind in "biu"
 
 
 def _saved(known: Known, name: str, needed: bool) -> Tensor | None:

@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..ops import pool, resample
+from ..ops.ctc import _rows_of
 from ..ops.join import _VARIADIC
 from ..ops.reduce import dims_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from .schema import Node, Statistics
 
@@ -110,9 +111,24 @@ def _translate(known: Known) -> None:
     translation = _upsample if name.startswith("Upsample") else TRANSLATIONS.get(name)
     if translation is not None:
         translation(known)
+    _count_dimensions(known)
     if "dims" not in parameters and known.node.startswith(_REDUCES):
         parameters["dims"] = dims_of(parameters.get("dim"), len(known.shape))
         parameters.setdefault("keepdim", False)
+
+
+_INSERTS = ("UnsqueezeBackward0", "StackBackward0", "DiagEmbedBackward0")  # whose dimensions are those of the result
+
+
+def _count_dimensions(known: Known) -> None:
+    """Counts dimensions from the front, as Backlight's operations do."""
+    for key in ("dim", "dimension"):
+        dim = known.parameters.get(key)
+        if type(dim) is int and dim < 0:
+            shape = known.arrived[0] if known.node in _INSERTS else known
+            if shape is None:
+                raise Unknown("no gradient arrived")
+            known.parameters[key] = dim % max(len(shape.shape), 1)
 
 
 def _signed(value: Any) -> Any:
@@ -125,7 +141,7 @@ def _signed(value: Any) -> Any:
 # Nodes that pass on what others do
 _SAME = {
     "UnsafeSplitBackward0": "SplitBackward0", "UnsafeSplitWithSizesBackward0": "SplitWithSizesBackward0",
-    "SafeSoftmaxBackward0": "SoftmaxBackward0",
+    "SafeSoftmaxBackward0": "SoftmaxBackward0", "TransposeBackward1": "TransposeBackward0",
 }  # fmt: skip
 
 
@@ -286,12 +302,17 @@ def _spatial_result(known: Known, count: int) -> tuple[int, ...]:
     return tuple(gradient.shape[-count:])
 
 
+def _each(values: Sequence[int], count: int) -> tuple[int, ...]:
+    """One value per dimension, where one may be given for all."""
+    return tuple(values) * count if len(values) == 1 else tuple(values)
+
+
 def _average_pool(known: Known) -> None:
     p, count = known.parameters, _spatial_dimensions(known)
-    spatial, kernel = known.shape[-count:], p["kernel_size"]
-    stride = p["stride"] or kernel
-    table, sizes = pool._table(spatial, kernel, stride, p["padding"], (1,) * count, p["ceil_mode"])
-    arguments = spatial, kernel, stride, p["padding"], table, sizes, p["count_include_pad"], p["divisor_override"]
+    spatial, kernel = known.shape[-count:], _each(p["kernel_size"], count)
+    stride, padding = _each(p["stride"] or kernel, count), _each(p["padding"], count)
+    table, sizes = pool._table(spatial, kernel, stride, padding, (1,) * count, p["ceil_mode"])
+    arguments = spatial, kernel, stride, padding, table, sizes, p["count_include_pad"], p["divisor_override"]
     known.set(table=table, sizes=sizes, divisor=pool._divisor(*arguments))
 
 
@@ -309,6 +330,144 @@ def _upsample(known: Known) -> None:
     known.set(taps=tuple(taps), sizes=spatial)
 
 
+def _leaky_relu(known: Known) -> None:
+    """The one in place saves its result, whose signs are those of the input."""
+    if known.node.endswith("1"):
+        known.node = "LeakyReluBackward0"
+        known.tensors["input"] = known.tensor("result")
+        if known.parameters["negative_slope"] <= 0:
+            raise Unknown("it saved the result only, which doesn't tell the input's sign")
+
+
+def _index_put(known: Known) -> None:
+    _index(known)
+    known.set("index_put")
+
+
+def _masked_select(known: Known) -> None:
+    known.set(place=known.tensor("mask"))
+
+
+def _index_add(known: Known) -> None:
+    if known.parameters.get("alpha", 1) != 1:
+        raise Unknown("Backlight multiplies by alpha in an operation of its own")
+    known.rename(src="source")
+
+
+def _grid_sampler(known: Known) -> None:
+    modes, paddings = ("bilinear", "nearest", "bicubic"), ("zeros", "border", "reflection")
+    p = known.parameters
+    known.set(mode=modes[p["interpolation_mode"]], padding=paddings[p["padding_mode"]])
+
+
+def _affine_grid(known: Known) -> None:
+    gradient = known.passed[0]
+    if gradient is None:
+        raise Unknown("the shape of theta is not known")
+    known.tensors["theta"] = np.zeros(gradient.shape, known.dtype)  # it is linear: only the shape matters
+    known.set(sizes=tuple(known.parameters["size"][2:]))
+
+
+def _embedding_bag(known: Known) -> None:
+    p, index = known.parameters, known.tensor("indices")
+    mode = ("sum", "mean", "max")[p["mode"]]
+    gradient = known.arrived[0]
+    if mode == "max" or gradient is None:
+        raise Unknown("it saved no weight")
+    if "weight" not in known.tensors:  # it is linear in the weight: only the shape matters
+        known.tensors["weight"] = np.zeros((p["weight_sym_argsize_0"], gradient.shape[-1]), known.dtype)
+    offsets = known.tensor("offsets")[: gradient.shape[0]]
+    bags = np.searchsorted(offsets, np.arange(len(index)), "right") - 1
+    known.tensors |= {"index": index, "bags": bags, "factors": known.tensors.get("per_sample_weights")}
+    known.set(
+        "embedding_bag_frequency" if p["scale_grad_by_freq"] else "embedding_bag",
+        count=gradient.shape[0], mode=mode, padding=p["padding_idx"],
+    )  # fmt: skip
+
+
+def _ctc_loss(known: Known) -> None:
+    p, targets = known.parameters, known.tensor("targets")
+    times, lengths = (
+        np.asarray(p[name] if name in p else known.tensor(name), np.int64) for name in ("input_lengths", "target_lengths")
+    )
+    rows = _rows_of(targets, lengths) if targets.ndim == 1 else targets.astype(np.int64)
+    rows = np.where(np.arange(rows.shape[1]) < lengths[:, None], rows, p["blank"])
+    known.tensors |= {"targets": rows, "times": times, "lengths": lengths}
+    known.result = (known.tensor("result0"),)
+
+
+def _pack(known: Known) -> None:
+    sizes, shape = known.tensor("result1"), known.shape
+    if known.parameters["batch_first"]:
+        raise Unknown("Backlight transposes first")
+    known.set(mask=np.arange(shape[1]) < sizes[:, None])
+
+
+def _weight_norm(known: Known) -> None:
+    v, dim = known.tensor("v"), known.parameters["dim"] % known.tensor("v").ndim
+    known.tensors |= {"input": v, "other": known.tensor("g")}
+    known.set(dims=tuple(i for i in range(v.ndim) if i != dim))
+
+
+def _pad_by_index(known: Known) -> None:
+    """Reflection and replication: which element of the input each of the result is, by dimension, the last first."""
+    shape, padding = known.shape, known.parameters["padding"]
+    mode = "reflect" if known.node.startswith("Reflection") else "edge"
+    places = []
+    for i in range(len(padding) // 2):
+        dim, (low, high) = len(shape) - 1 - i, padding[2 * i : 2 * i + 2]
+        place = np.pad(np.arange(shape[dim]), (max(low, 0), max(high, 0)), mode)  # pyright: ignore[reportArgumentType, reportCallIssue]
+        places.append((dim, place[max(-low, 0) : len(place) - max(-high, 0)]))
+    known.set(places=tuple(places), shape=shape)
+
+
+def _statistics(known: Known) -> None:
+    _variance(known)
+    known.set(dims=dims_of(known.parameters.get("dim"), len(known.shape)))
+
+
+def _im2col(known: Known) -> None:
+    p, gradient = known.parameters, known.arrived[0]
+    if gradient is None:
+        raise Unknown("no gradient arrived")
+    known.rename(kernel="kernel_size")
+    spatial = p["input_sym_argsize_minus_2"], p["input_sym_argsize_minus_1"]
+    channels = gradient.shape[-2] // int(np.prod(p["kernel_size"]))
+    known.sizes["input"] = (*gradient.shape[:-2], channels, *spatial)
+
+
+def _fourier(known: Known) -> None:
+    p = known.parameters
+    if known.node.startswith("FftC2R"):
+        gradient = known.arrived[0]
+        if gradient is None:
+            raise Unknown("no gradient arrived")
+        shape = tuple(gradient.shape)
+        known.set(last_dim_size=shape[p["dim"][-1]])
+    else:
+        shape = known.shape
+    dims = tuple(d % len(shape) - len(shape) for d in p["dim"])
+    count = int(np.prod([shape[d] for d in dims]))
+    known.set(dim=dims, normalization=(1, count**-0.5, 1 / count)[p["normalization"]])
+
+
+def _rrelu(known: Known) -> None:
+    """In eval mode it is leaky_relu with the mean slope."""
+    p = known.parameters
+    if not p["training"]:
+        known.node = "LeakyReluBackward0"
+        known.set("leaky_relu", negative_slope=(p["lower"] + p["upper"]) / 2)
+
+
+def _named(*names: str) -> Callable[[Known], None]:
+    """The results go by names of their own; one without a name is read by no formula."""
+
+    def translate(known: Known) -> None:
+        known.result = tuple(known.tensor(name) if name else None for name in names)
+
+    return translate
+
+
 TRANSLATIONS: dict[str, Callable[[Known], None]] = {
     "Add": _with_number, "Sub": _with_number, "Mul": _with_number, "Div": _with_number,
     "Pow": _number_to_the_power,
@@ -322,5 +481,16 @@ TRANSLATIONS: dict[str, Callable[[Known], None]] = {
     "NativeBatchNorm": _batch_norm, "NativeLayerNorm": _layer_norm, "NativeGroupNorm": _renamed(groups="group"),
     "Convolution": _convolution, "MaxPool2DWithIndices": _max_pool, "MaxPool3DWithIndices": _max_pool,
     "AvgPool2D": _average_pool, "AvgPool3D": _average_pool,
+    "LeakyRelu": _leaky_relu, "IndexPut": _index_put, "MaskedSelect": _masked_select,
+    "IndexAdd": _index_add, "GridSampler2D": _grid_sampler, "GridSampler3D": _grid_sampler, "AffineGridGenerator": _affine_grid,
+    "EmbeddingBag": _embedding_bag, "CtcLoss": _ctc_loss, "PackPaddedSequence": _pack, "WeightNormInterface": _weight_norm,
+    **dict.fromkeys([f"{kind}Pad{n}D" for kind in ("Reflection", "Replication") for n in (1, 2, 3)], _pad_by_index),
+    "VarMean": _statistics, "StdMean": _statistics, "Nansum": _statistics, "Im2Col": _im2col,
+    "Unfold": _renamed(dim="dimension"), "PixelShuffle": _renamed(r="upscale_factor"), "PixelUnshuffle": _renamed(r="downscale_factor"),
+    **dict.fromkeys(("Nanmedian", "Mode", "Cummax", "Cummin"), _picked),
+    **dict.fromkeys(("FftR2C", "FftC2C", "FftC2R"), _fourier), "RreluWithNoise": _rrelu,
+    "LinalgInvEx": _named("inverse", ""), "LinalgCholeskyEx": _named("L", ""), "LinalgEigh": _named("eigenvalues", "eigenvectors"),
+    "LinalgQr": _named("Q", "R"),
+    "AdaptiveMaxPool2D": _max_pool, "AdaptiveMaxPool3D": _max_pool,
     "AdaptiveAvgPool2D": _adaptive_average_pool, "AdaptiveAvgPool3D": _adaptive_average_pool,
 }  # fmt: skip
