@@ -330,6 +330,19 @@ def test_rounding_in_double_precision_is_no_difference(torch):
     assert record.step().compare() == []
 
 
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_types_of_low_precision_agree(torch, dtype):
+    def program(T):
+        net = T.nn.Sequential(T.nn.Linear(8, 16), T.nn.ReLU(), T.nn.Linear(16, 2))
+        with T.autocast("cpu", dtype=getattr(T, dtype)):
+            output = net(T.randn(4, 8))
+        return output.float().square().mean()
+
+    replay = recorded(torch, program).step()
+    assert replay.compare() == []
+    assert [str(step) for step in replay.steps if not step.replayed] == []
+
+
 def test_nonfinite_values_agree(torch):
     replay = recorded(torch, lambda T: (T.zeros(2, requires_grad=True).sqrt() * 0).sum()).step()
     assert replay.compare() == []

@@ -153,6 +153,28 @@ def test_lazy_and_parametrized_modules(torch):
         assert record.step(number).compare() == []
 
 
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+def test_an_encoder_skips_padding_while_recorded(torch):
+    """In eval mode PyTorch has a fast way through an encoder, which gives zeros for padding."""
+
+    def program(torch):
+        torch.manual_seed(0)
+        encoder = torch.nn.TransformerEncoder(torch.nn.TransformerEncoderLayer(8, 2, 16, batch_first=True), 2).eval()
+        mask = torch.tensor([[False, False, True], [False, False, False]])
+        with torch.no_grad():
+            output = encoder(torch.ones(2, 3, 8), src_key_padding_mask=mask)
+        x = torch.ones(2, requires_grad=True)
+        (x * output.sum()).sum().backward()
+        return output
+
+    expected = program(torch)
+    record, output, error = traced(torch, program)
+    assert error is None
+    assert output.tolist() == expected.tolist() and not output[0, 2].any()
+    assert len(record.passes) == 1 and "mul" in [op.function for op in record.ops]
+    assert record.order().agrees
+
+
 PROFILED = """
 import backlight as torch
 with torch.inspect.record(), torch.profiler.profile() as profile:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 
 ROUNDING = 1e-5  # a difference below it needs no explanation
+COARSE = {"bfloat16": 2.0**-7, "float16": 2.0**-10}  # how far apart the numbers of a type are, relative to their size
 
 
 @dataclass(slots=True)
@@ -221,7 +222,9 @@ def replay_step(step: Step, engine: str = "backlight") -> ReplayedStep:
             errors = [_error(a, b, c) for a, b, c in zip(passed, recorded, exact) if b is not None]
         except Exception:  # it can't be computed in double precision: then the difference stands
             pass
-    return ReplayedStep(step, passed, max(errors, default=None))
+    types = {x.dtype for x in (*step.arrived, *step.passed, *step.node.saved) if x is not None}
+    coarse = max((COARSE.get(name, 0.0) for name in types), default=0.0)
+    return ReplayedStep(step, passed, max((0.0 if error <= coarse else error for error in errors), default=None))
 
 
 def _run(step: Step, engine: str, precise: bool = False) -> list[np.ndarray | None]:

@@ -43,11 +43,15 @@ NOT_OBSERVABLE = [
     "where hooks of nodes were registered (where they are defined is known once they are called)",
     "an optimizer's zero_grad when all its gradients are None already",
     "operations after an optimizer's step that raised, until the next call of a module",
+    "operations inside of TransformerEncoder and MultiheadAttention in eval mode, where no gradient is wanted",
     "inference mode and anomaly mode; train() and eval() (each call of a module notes which was on)",
     "what saved-tensor hooks made of a saved tensor (checkpoint, offloading), and the calls of such hooks",
     "the ready queue of the engine (record.order() predicts it)",
 ]
 NOT_OBSERVABLE_SHAPES = "gradients that a step passed on (policy 'shapes'); its seconds last until the next step begins"
+
+# They have another way to compute without gradients, which PyTorch doesn't take while a function mode is on; it zeroes padding.
+_FAST_WITHOUT_MODES = (torch.nn.TransformerEncoder, torch.nn.TransformerEncoderLayer, torch.nn.MultiheadAttention)
 
 is_compiling = torch.compiler.is_compiling
 _OPTIMIZERS = os.path.dirname(sys.modules[Optimizer.__module__].__file__ or "") + os.sep
@@ -372,7 +376,7 @@ class TorchRecorder(PassRecorder):
     def begin_module(self, module: Any) -> None:
         self._module_begins(module, ())
 
-    def _module_begins(self, module: Any, _args: Any) -> None:
+    def _module_begins(self, module: Any, args: Any) -> None:
         if not is_compiling() and self.active:
             thread = self.thread
             if thread.paused:
@@ -384,12 +388,20 @@ class TorchRecorder(PassRecorder):
                 frame = frame.f_back
             self.enter_module(module, None if frame is None else frame.f_back)
             thread.module_ids.append(id(module))
+            if isinstance(module, _FAST_WITHOUT_MODES) and not module.training and thread.aside is None:
+                with unobserved():
+                    if not _wants_gradients(module, args) and self._has_mode():
+                        self._take_mode_away()
+                        thread.aside = id(module)
 
     def _module_ended(self, module: Any, *_args: Any) -> None:
         if is_compiling():
             return
         thread = self.thread
         ids = thread.module_ids
+        if thread.aside == id(module):
+            thread.aside = None
+            self._push_mode()
         if id(module) in ids:
             while ids.pop() != id(module):  # a call that was interrupted didn't end
                 self.leave_module()
@@ -436,6 +448,12 @@ class TorchRecorder(PassRecorder):
         thread.quiet = 0  # a step that raised
         thread.__dict__.pop("optimizers", None)
         return False
+
+
+def _wants_gradients(module: Any, args: Any) -> bool:
+    """Whether gradients can flow through a call of a module."""
+    tensors = (*module.parameters(), *(x for x in args if isinstance(x, torch.Tensor)))
+    return torch.is_grad_enabled() and any(x.requires_grad for x in tensors)
 
 
 def _any_new(outputs: list, tensors: list) -> bool:

@@ -57,6 +57,7 @@ class TorchThread(Thread):
         self.pushed = False  # whether the mode was turned on for the outermost module's call
         self.paused = False  # whether the mode was turned off while an optimizer's step runs
         self.modules_at_step = 0  # how many modules' forward ran when the optimizer's step began
+        self.aside: int | None = None  # the id of a module during whose call the mode is off
         self.grad_off = False  # whether the program switched grad mode off
         self.cleared: set[int] = set()  # tensors whose `.grad` the last call of zero_grad cleared
         self.custom_calls: dict[type, list[schema.Op]] = {}  # of custom Functions, the latest
