@@ -138,9 +138,10 @@ def test_attribute_errors_of_the_program_are_not_ours():
 
 
 @pytest.mark.usefixtures("aliased")
-def test_version():
+def test_version_and_name():
     import torch
 
+    assert torch.__name__ == "torch"  # as packages compare it that patch functions
     version = torch.__version__
     assert version == "2.13.0+backlight"
     assert version > "2.4" and version >= "2.13.0" and version < "3" and version <= "2.13"
@@ -148,7 +149,7 @@ def test_version():
     assert not version > "2.13.0a1.dev0"
     assert [int(part) for part in version.split("+")[0].split(".")] == [2, 13, 0]
     alias.uninstall()
-    assert backlight.__version__ == "2.13.0"
+    assert (backlight.__version__, backlight.__name__) == ("2.13.0", "backlight")
 
 
 def test_install_after_pytorch(monkeypatch):

@@ -38,12 +38,10 @@ print("w.grad", w.grad)
 
 
 def test_run_is_like_python(run, tmp_path):
-    text = (
-        "import sys, torch; print(__name__, __file__, sys.argv, sys.path[0], torch.__name__, sys.modules['__main__'].sys.argv)"
-    )
+    text = "import sys, torch; print(__name__, __file__, sys.argv, sys.path[0], torch.__version__, sys.modules['__main__'].sys.argv)"
     result = run("run", text, "--passes", "3", "-x", "--", "y")
     path, argv = str(tmp_path / "script.py"), ["script.py", "--passes", "3", "-x", "--", "y"]
-    assert result.stdout == f"__main__ {path} {argv} {tmp_path} backlight {argv}\n"
+    assert result.stdout == f"__main__ {path} {argv} {tmp_path} 2.13.0+backlight {argv}\n"
     assert (result.returncode, result.stderr) == (0, "")
 
 
@@ -51,10 +49,10 @@ def test_run_a_module(run, tmp_path):
     (tmp_path / "package").mkdir()
     (tmp_path / "package" / "__init__.py").touch()
     (tmp_path / "package" / "tool.py").write_text(
-        "import sys, torch; print(__name__, __package__, sys.argv[1:], torch.__name__)"
+        "import sys, torch; print(__name__, __package__, sys.argv[1:], torch.__version__)"
     )
     result = run("run -m package.tool --a b")
-    assert result.stdout == "__main__ package ['--a', 'b'] backlight\n", result.stderr
+    assert result.stdout == "__main__ package ['--a', 'b'] 2.13.0+backlight\n", result.stderr
 
 
 @pytest.mark.parametrize(

@@ -454,7 +454,7 @@ from torch.autograd.function import once_differentiable
 from torch.cuda.amp import autocast, GradScaler
 from torch.distributions.multivariate_normal import MultivariateNormal
 from torch.distributions.transforms import AffineTransform
-from torch.serialization import safe_globals
+from torch.serialization import MAP_LOCATION, safe_globals
 from torch.types import Number, Device
 from torch.overrides import has_torch_function, handle_torch_function
 from torch.utils._pytree import tree_map

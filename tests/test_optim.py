@@ -288,3 +288,16 @@ def test_bfloat16():
                 optimizer.step()
             results.append(p.detach().float().tolist())
         np.testing.assert_allclose(results[1], results[0], rtol=2e-2)
+
+
+def test_optimizers_are_found_by_name_in_the_modules_dict():
+    """As older programs choose them by an argument, and Pyro wraps each."""
+    found = [
+        {
+            name
+            for name, value in vars(package.optim).items()
+            if isinstance(value, type) and issubclass(value, package.optim.Optimizer)
+        }
+        for package in (backlight, torch)
+    ]
+    assert found[0] == found[1]

@@ -142,9 +142,9 @@ def __getattr__(name):
     import importlib
 
     if name in _LAZY:
-        return importlib.import_module(f"{__name__}.{name}")
+        return importlib.import_module(f"{__package__}.{name}")
     if name in _ELSEWHERE:
-        globals()[name] = getattr(importlib.import_module(f"{__name__}.{_ELSEWHERE[name]}"), name)
+        globals()[name] = getattr(importlib.import_module(f"{__package__}.{_ELSEWHERE[name]}"), name)
         return globals()[name]
     from .ops import later, neural
 

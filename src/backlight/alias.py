@@ -99,20 +99,22 @@ def _module(name: str) -> ModuleType:
 def install() -> None:
     """Makes `import torch` give Backlight from now on. RuntimeError if PyTorch itself was imported before.
 
-    `torch.__version__` is then that of the PyTorch which Backlight follows, marked: "2.13.0+backlight".
+    `torch.__name__` is then "torch", and `torch.__version__` that of the PyTorch which Backlight follows, marked:
+    "2.13.0+backlight".
     """
     if sys.modules.get("torch", _root) is not _root:
         raise RuntimeError("PyTorch was already imported; install the alias before the first `import torch`")
     if _alias not in sys.meta_path:
         sys.meta_path.insert(0, _alias)
-        vars(_root)["__version__"] = Version(f"{torch_version}+backlight")
+        # packages that patch PyTorch's functions, as Pyro does, compare the name
+        vars(_root).update(__name__="torch", __version__=Version(f"{torch_version}+backlight"))
 
 
 def uninstall() -> None:
     """Takes the alias back: `import torch` gives PyTorch again, where it is installed."""
     if _alias in sys.meta_path:
         sys.meta_path.remove(_alias)
-        vars(_root)["__version__"] = torch_version
+        vars(_root).update(__name__=_PACKAGE, __version__=torch_version)
     for name in [name for name in sys.modules if name == "torch" or name.startswith("torch.")]:
         if getattr(sys.modules[name], "__name__", "").partition(".")[0] == _PACKAGE:
             del sys.modules[name]
@@ -137,8 +139,9 @@ def missing(error: BaseException) -> str | None:
 
 
 def _ours(module: str) -> bool:
-    return module.partition(".")[0] == _PACKAGE
+    return module.partition(".")[0] in (_PACKAGE, _root.__name__)
 
 
 def _public(module: str) -> str:
-    return "torch" + module[len(_PACKAGE) :]
+    root, dot, rest = module.partition(".")
+    return f"torch{dot}{rest}" if _ours(root) else module

@@ -26,7 +26,7 @@ from collections import OrderedDict
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -45,6 +45,8 @@ if TYPE_CHECKING:
     File = str | os.PathLike[str] | IO[bytes]
 
 __all__ = ["add_safe_globals", "clear_safe_globals", "get_safe_globals", "load", "safe_globals", "save"]
+
+MAP_LOCATION: TypeAlias = "Callable[[Any, str], Any] | Device | str | dict[str, str] | None"
 
 DEFAULT_PROTOCOL = 2
 _ALIGNMENT = 64  # bytes: pieces of memory begin at multiples, so that they can be mapped
@@ -432,7 +434,7 @@ def _reconstructor(cls: Any, base: Any, state: Any) -> Any:
 
 def load(
     f: File,
-    map_location: Any = None,
+    map_location: MAP_LOCATION = None,
     pickle_module: Any = None,
     *,
     weights_only: bool | None = None,
