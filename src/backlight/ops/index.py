@@ -231,7 +231,11 @@ def _is_mask(index):
 def _is_place(index):
     """Whether an index is a number, `...` or a slice of numbers, which NumPy and PyTorch take in the same way."""
     kind = type(index)
-    return kind is int or index is Ellipsis or (kind is slice and index.step is None and _plain(index.start) and _plain(index.stop))
+    return (
+        kind is int
+        or index is Ellipsis
+        or (kind is slice and index.step is None and _plain(index.start) and _plain(index.stop))
+    )
 
 
 def _is_plain_write(x, index, value):
@@ -240,7 +244,11 @@ def _is_plain_write(x, index, value):
         return False
     if (x.base is not None and x.base.root.node is not None) or state.unusual or state.recorder is not None:
         return False
-    if modes.levels or modes.captured or not (_is_place(index) or (type(index) is tuple and builtins.all(map(_is_place, index)))):
+    if (
+        modes.levels
+        or modes.captured
+        or not (_is_place(index) or (type(index) is tuple and builtins.all(map(_is_place, index))))
+    ):
         return False
     if type(value) is Tensor:
         array = value.array
