@@ -482,14 +482,14 @@ def api(*values):
 
 
 value = Logged()
+x = torch.ones(2)
 for error in (torch._C._LinAlgError, torch.OutOfMemoryError, torch.cuda.OutOfMemoryError, torch.AcceleratorError):
     print(error.__name__, error.__bases__)
 try:
     torch.linalg.solve(torch.zeros(2, 2), torch.ones(2))
 except torch._C._LinAlgError as error:
     print(error)
-print(torch._C._get_tracing_state())
-x = torch.ones(2)
+print(torch._C._get_tracing_state(), x._cdata == x._cdata, x._cdata == x.detach()._cdata)
 for call in (
     dist.get_rank, dist.get_world_size, dist.barrier, destroy_process_group, lambda: dist.all_reduce(x), lambda: dist.broadcast(x, 0),
     lambda: dist.all_gather([x], x), lambda: dist.send(x, 0), lambda: DDP(nn.Linear(1, 1)), lambda: dist.new_group([0]),

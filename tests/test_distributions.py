@@ -659,3 +659,42 @@ def test_names():
             assert getattr(module, name) is getattr(ours, name)
             missing = [n for n in vars(kind) if not n.startswith("_") and not hasattr(getattr(ours, name), n)]
             assert not missing, (name, missing)
+
+
+def test_transforms_and_distributions_that_are_modules():
+    """As Pyro's flows: a Transform first, so that its `__init__` must go on to Module's."""
+    results = []
+    for package in (backlight, torch):
+        package.manual_seed(0)
+        Transform, Distribution = package.distributions.Transform, package.distributions.Distribution
+
+        class Scale(Transform, package.nn.Module):
+            domain = codomain = package.distributions.constraints.real
+            bijective, sign = True, 1
+
+            def __init__(self, package):
+                super().__init__(cache_size=1)
+                self.weight = package.nn.Parameter(package.tensor(0.5))
+
+            def _call(self, x):
+                return x * self.weight.exp()
+
+            def _inverse(self, y):
+                return y / self.weight.exp()
+
+            def log_abs_det_jacobian(self, x, _y):
+                return self.weight.expand(x.shape)
+
+        class Layer(Distribution, package.nn.Module):
+            arg_constraints = {}
+
+            def __init__(self, package):
+                super().__init__()
+                self.weight = package.nn.Parameter(package.ones(1))
+
+        scale, normal = Scale(package), package.distributions.Normal(0.0, 1.0)
+        flow = package.distributions.TransformedDistribution(normal, [scale])
+        flow.log_prob(flow.sample((3,))).sum().backward()
+        results.append((list(scale.state_dict()), scale.weight.grad.item(), list(Layer(package).state_dict())))
+    assert results[0][::2] == results[1][::2]
+    assert results[0][1] == pytest.approx(results[1][1], rel=1e-5)

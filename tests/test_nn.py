@@ -1076,3 +1076,64 @@ def test_modules_are_freed_without_the_garbage_collector():
         assert [reference() for reference in references] == [None] * 5
     finally:
         gc.enable()
+
+
+def getattr_programs(torch):
+    """What modules with a `__getattr__` of their own say: PyTorch asks it for parameters, buffers and children."""
+    nn, seen, said = torch.nn, [], []
+
+    class Wrapper(nn.Module):
+        def __init__(self, module):
+            super().__init__()
+            self.module = module
+            self.scale = nn.Parameter(torch.ones(2))
+            self.register_buffer("shift", torch.zeros(2))
+            self.register_parameter("none", None)
+            self.plain = 3
+
+        def __getattr__(self, name):
+            seen.append(name)
+            try:
+                return super().__getattr__(name)
+            except AttributeError:
+                return getattr(super().__getattr__("module"), name)
+
+        def forward(self, x):
+            return self.module(x) * self.scale + self.shift
+
+    class Mixin:
+        def __getattr__(self, name):
+            return 5 if name == "magic" else super().__getattr__(name)
+
+    class Mixed(Mixin, nn.Linear):
+        pass
+
+    class Doubled(Mixed):
+        @property
+        def twice(self):
+            return self.weight * 2
+
+    def ask(owner, name):
+        try:
+            said.append(f"{getattr(owner, name)!r}")
+        except AttributeError as error:
+            said.append(f"{error}")
+
+    torch.manual_seed(0)
+    wrapper, mixed = Wrapper(nn.Linear(2, 2)), Doubled(1, 1)
+    seen.clear()
+    wrapper(torch.ones(2))
+    for name in ("plain", "none", "weight", "in_features", "nosuch"):
+        ask(wrapper, name)
+    for name in ("magic", "weight", "bias", "twice", "nosuch"):
+        ask(mixed, name)
+    for name in ("bias", "in_features"):
+        ask(type("Direct", (), {"value": property(lambda _: nn.Module.__getattr__(mixed, name))})(), "value")  # noqa: B023
+    said.append(list(wrapper.to(torch.float64).state_dict()))
+    del wrapper.scale
+    ask(wrapper, "scale")
+    return seen, said
+
+
+def test_a_getattr_of_their_own_is_asked_for_what_is_registered():
+    assert getattr_programs(backlight) == getattr_programs(torch)

@@ -161,6 +161,7 @@ for _name, _property in (
     ("ndim", property(dim)),
     ("dtype", property(dtype)),
     ("volatile", property(volatile)),
+    ("_cdata", property(id)),  # programs ask with it whether two tensors are the same
     ("_backward_hooks", property(_backward_hooks, _set_backward_hooks, fdel=_keep_backward_hooks)),
     ("_grad_fn", property(lambda self: self.grad_fn, fdel=_keep_grad_fn)),
 ):

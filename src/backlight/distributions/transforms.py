@@ -71,6 +71,7 @@ class Transform:
         self._inv: Transform | None = None
         if cache_size:
             self._cached_x_y: tuple = (None, None)
+        super().__init__()  # a transform with parameters is a Module as well
 
     def __getstate__(self) -> dict:
         return {**self.__dict__, "_inv": None}  # the inverse refers back

@@ -145,6 +145,25 @@ def _check_one_kind(where: str, others: OrderedDict) -> None:
         )
 
 
+def _is_registered(attributes: dict[str, Any], name: str) -> bool:
+    """Whether `name` is a parameter, buffer or child of the module with these attributes."""
+    return any(name in attributes.get(table, ()) for table in ("_parameter_names", "_buffer_names", "_module_names"))
+
+
+def _ask_getattr(self: Module, name: str) -> Any:
+    """`__getattribute__` of modules with a `__getattr__` of their own: PyTorch asks it for what is registered.
+
+    Other modules find that among their attributes, without a call.
+    """
+    if not name.startswith("__"):
+        attributes = object.__getattribute__(self, "__dict__")
+        if name in _TABLES and name not in attributes:
+            return Module.__getattr__(self, name)
+        if _is_registered(attributes, name) and not hasattr(type(self), name):
+            return type(self).__getattr__(self, name)
+    return object.__getattribute__(self, name)
+
+
 class Module:
     """Base class of all layers and networks.
 
@@ -345,10 +364,17 @@ class Module:
     def _non_persistent_buffers_set(self) -> set[str]:
         return {name for name, persistent in self._buffer_names.items() if not persistent}
 
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if cls.__getattr__ is not Module.__getattr__ and cls.__getattribute__ is object.__getattribute__:
+            cls.__getattribute__ = _ask_getattr
+
     def __getattr__(self, name: str) -> Any:
         if name in _TABLES:
             table = self.__dict__[name] = OrderedDict()
             return table
+        if _is_registered(self.__dict__, name):  # a subclass's method asks for it
+            return self.__dict__[name]
         raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'", name=name, obj=self)
 
     def __setattr__(self, name: str, value: Any) -> None:
