@@ -150,3 +150,21 @@ def test_composites_have_one_node_and_second_derivatives():
     step = 1e-6
     ahead, behind = (slope((grid + sign * step * direction).detach().requires_grad_()) for sign in (1, -1))
     np.testing.assert_allclose(second.numpy(), ((ahead - behind) / (2 * step)).detach().numpy(), rtol=1e-4, atol=1e-5)
+
+
+def test_functions_are_named_as_in_pytorch():
+    """`__name__`, which programs print. Aliases (`absolute` for `abs`) and functions of linalg, fft and special share one."""
+    made = set("function like new method copied with_indices in_place out_of_place unsafe transform with_out".split())
+    wrong = []
+    for place in ("torch", "torch.Tensor", "torch.nn.functional"):
+        theirs, ours = torch, backlight
+        for part in place.split(".")[1:]:
+            theirs, ours = getattr(theirs, part), getattr(ours, part)
+        for name in dir(theirs):
+            name_there = getattr(getattr(theirs, name), "__name__", None)
+            name_here = getattr(getattr(ours, name, None), "__name__", None)
+            if name.startswith("_") or name_there != name or name_here in (None, name):
+                continue
+            if name_here in made or name_here[0] in "_<":
+                wrong.append(f"{place}.{name}: {name_here}")
+    assert not wrong

@@ -122,3 +122,24 @@ def test_leaves_no_trace():
         T.autograd.profiler.profile().__enter__()
     with pytest.raises(RuntimeError, match="not reentrant"):
         prof.__enter__()
+
+
+CALLS = """s*s; s.sqrt(); T.sinh(s); s.max(0); s.min(0); s.std(0); s.var(0); s.cumprod(0); T.triu(m); T.tril(m); F.log_softmax(s, 0)
+F.softmax(s, 0); T.randn(2); T.rand(2); T.ones_like(s); T.ones(2); T.zeros(2); T.empty(2); s.tanh_(); s.exp_(); F.conv2d(x, x); F.conv1d(x[0], x[0])
+s.any(); s.all(); s.argmin(); s.argmax(); s.amin(); T.fft.rfft(s); T.fft.fft(s); T.logaddexp(s, s); T.fmax(s, s); F.relu_(s); F.max_pool2d(x, 2)
+F.avg_pool2d(x, 2); T.linalg.inv(m); s.new_zeros(2); T.hsplit(m, 3); s.cummax(0); T.std_mean(s); T.kron(s, s); F.dropout(s); s.clamp_(0.1, 0.9)"""
+
+
+def test_each_operation_is_named_as_in_pytorch():
+    """Functions that are made in one place share their code, which a profile is told of."""
+    import backlight
+    import torch
+
+    outermost = {}
+    for T in (backlight, torch):
+        scope = {"T": T, "F": T.nn.functional, "s": T.tensor([0.2, 0.4]), "x": T.ones(2, 3, 4, 4), "m": T.eye(3)}
+        for call in CALLS.replace("\n", ";").split(";"):
+            with profiler(T).profile() as prof:
+                eval(call.strip(), scope)
+            outermost.setdefault(call.strip(), []).append(prof.function_events[0].name)
+    assert {call: names for call, names in outermost.items() if names[0] != names[1]} == {}

@@ -7,6 +7,13 @@ saved, whether shapes can broadcast, whether inputs are optional) is what makes 
 from __future__ import annotations
 
 
+def named(function, name):
+    """Gives a function that was made by another one its public name: `__name__`, tracebacks and profiles show it."""
+    function.__name__ = function.__qualname__ = name
+    function.__code__ = function.__code__.replace(co_name=name, co_qualname=name)
+    return function
+
+
 def source(op, recorded=False) -> str:
     """The Python text of an operation: the call, and the node's `run` (arrays) and `record` (tensors).
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from . import dtypes, views
 from .batching import in_loop
+from .codegen import named
 from .dtypes import Size
 from .engine import AccumulateGrad, modes, state
 from .op import REGISTRY, public, twin, write_out
@@ -265,7 +266,7 @@ def _filled(name, make, words):
             dtype = check_dtype(name, dtype)
         return _finish(make(size, (dtype or dtypes.get_default_dtype()).array_type), None, device, requires_grad, out)
 
-    function.__name__ = name
+    named(function, name)
     function.__doc__ = f"A tensor of {words}: {name}(2, 3) or {name}((2, 3)). -> (*size)."
 
     def like(input, *, dtype=None, layout=None, device=None, requires_grad=False, memory_format=None):
@@ -282,7 +283,7 @@ def _filled(name, make, words):
             array[...] = 1 if name == "ones" else 0
         return _finish(array, None, device, requires_grad)
 
-    like.__name__ = f"{name}_like"
+    named(like, f"{name}_like")
     like.__doc__ = f"A tensor of {words} with the shape and type of `input`. (*S) -> (*S)."
 
     def new(self, *size, dtype=None, device=None, requires_grad=False, layout=None, pin_memory=False, **kwargs):
@@ -292,7 +293,7 @@ def _filled(name, make, words):
             return self.mapped(lambda x, size: new(x, size, dtype=dtype, device=device), size)
         return _finish(make(size, self.array.dtype if dtype is None else dtype.array_type), None, device, requires_grad)
 
-    new.__name__ = f"new_{name}"
+    named(new, f"new_{name}")
     new.__doc__ = f"A tensor of {words} with this tensor's type. -> (*size)."
     public(method=False)(function)
     public(method=False)(like)

@@ -9,6 +9,7 @@ import weakref
 import numpy as np
 
 from . import dtypes, views
+from .codegen import named
 from .engine import AccumulateGrad
 from .state import modes, state
 from .tensor import Tensor
@@ -149,7 +150,7 @@ def with_out(function, name, exact=False):
             raise as_wrong_argument(error, function, name, args, kwargs) from None
         return result if out is None else write_out(out, result, name, exact)
 
-    with_out.__name__ = with_out.__qualname__ = name
+    named(with_out, name)
     with_out.__doc__, with_out.__module__, with_out.__wrapped__ = function.__doc__, function.__module__, function
     with_out.takes_out = True  # for the type stubs
     return with_out
@@ -163,7 +164,7 @@ def inplace_method(function, name):
             raise TypeError(f"{name}(): argument 'input' (position 1) must be Tensor, not {type(self).__name__}")
         return inplace(function, self, args, kwargs, composite=composite)
 
-    method.__name__ = name
+    named(method, name)
     method.__doc__ = f"In-place form of {name[:-1]}: writes the result into this tensor and returns it."
     return method
 

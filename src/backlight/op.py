@@ -23,7 +23,7 @@ from types import FunctionType
 import numpy as np
 
 from . import engine, errors, views
-from .codegen import parameter_getter, raw_saved_getter, saved_tensor_getter, show_to_recorder, source
+from .codegen import named, parameter_getter, raw_saved_getter, saved_tensor_getter, show_to_recorder, source
 from .dispatch import attach, check_broadcast, saved_output, shapes, slow, slow_operator
 from .engine import Node
 from .inplace import inplace, inplace_method, write_out
@@ -115,6 +115,8 @@ def binary(name, arrays, formula, other_formula, *, promote="arith", public=True
 
 def face(function, *, name=None, method=True, inplace=False, module="torch", aliases=()):
     """Makes a function public: in `module` ("" for a method only), as a Tensor method, and as `name_` if inplace."""
+    if name and (function.__qualname__ != function.__name__ or function.__name__ == "<lambda>"):  # made by another function
+        named(function, name)
     for each in (name or function.__name__, *aliases):
         if module:
             REGISTRY[each if module == "torch" else f"{module}.{each}"] = function

@@ -7,6 +7,7 @@ import warnings
 import numpy as np
 
 from .. import dtypes
+from ..codegen import named
 from ..engine import Port, node_and_number, sweep
 from ..hooks import as_tensor
 from ..state import modes, state
@@ -170,7 +171,7 @@ def _backward_method(self, gradient=None, retain_graph=None, create_graph=False,
     backward((self,), None if gradient is None else (gradient,), retain_graph, create_graph, inputs=inputs)
 
 
-Tensor.backward = _backward_method
+Tensor.backward = named(_backward_method, "backward")
 
 
 def grad(

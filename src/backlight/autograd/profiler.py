@@ -47,16 +47,23 @@ def _profiler_enabled() -> bool:
 
 def _faces() -> dict:
     """code object -> "aten::name" of the public functions."""
-    found = {}
-    for name, function in REGISTRY.items():
-        code = getattr(function, "__code__", None)
-        if code is not None:
-            found.setdefault(code, "aten::" + name.rpartition(".")[2])
+    from ..ops import later, neural  # noqa: F401  (they declare further ones)
+
+    later.load()
+    faces = [(name.removeprefix("nn.functional.").replace(".", "_"), REGISTRY[name]) for name in sorted(REGISTRY, key=_depth)]
     for name, function in vars(Tensor).items():
+        if not name.startswith("_") and getattr(function, "__module__", "").startswith("backlight."):
+            faces.append((name, function))
+    found = {}
+    for name, function in faces:
         code = getattr(function, "__code__", None)
-        if code is not None and not name.startswith("_") and getattr(function, "__module__", "").startswith("backlight.ops"):
-            found.setdefault(code, "aten::" + name)
+        if code is not None and code.co_name != "_call_stub":
+            found.setdefault(code, f"aten::{name}")
     return found
+
+
+def _depth(name: str) -> int:
+    return name.count(".")  # of torch.erf and special.erf, one function, the shorter name shows
 
 
 def _operation_name(op) -> str:

@@ -15,7 +15,6 @@ __all__ = [
     "is_available",
     "is_initialized",
     "is_torchelastic_launched",
-    *_COLLECTIVES,
 ]
 
 

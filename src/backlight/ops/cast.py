@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from .. import dtypes, engine
+from ..codegen import named
 from ..creation import no_gradient
 from ..op import binary, face, op, public, twin, write_out
 from ..tensor import Tensor
@@ -155,7 +156,7 @@ def _cast_method(name, target):
         del memory_format
         return to(self, target)
 
-    method.__name__ = name
+    named(method, name)
     method.__doc__ = f"The tensor as {target.name}. Differentiable between floating point and complex types."
     setattr(Tensor, name, method)
 

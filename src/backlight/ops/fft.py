@@ -7,6 +7,7 @@ import math
 import numpy as np
 
 from .. import dtypes
+from ..codegen import named
 from ..creation import _finish
 from ..op import op, public, twin, write_out
 from ..tensor import Tensor, dimension
@@ -254,7 +255,7 @@ def _transforms(base, one, several, forward, words):
     )
     transform_n.__doc__ = f"{words} over the dimensions `dim` (all if None). Differentiable.\n\n    {_SCALING}"
     for suffix, function in (("", transform), ("2", transform_2), ("n", transform_n)):
-        function.__name__ = f"fft_{base}{suffix}"
+        named(function, f"fft_{base}{suffix}")
         public(method=False, module="fft", name=base + suffix)(function)
 
 

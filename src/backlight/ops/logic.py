@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from .. import batching, dtypes
+from ..codegen import named
 from ..op import face, op, operator, public, write_out
 from ..state import modes
 from ..tensor import Tensor
@@ -62,7 +63,7 @@ def _written(function, name):
                                f"{list(result.array.shape)}")  # fmt: skip
         return self.copy_(result)
 
-    method.__name__ = f"{name}_"
+    named(method, f"{name}_")
     method.__doc__ = f"In-place form of {name}: writes zeros and ones."
     return method
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import builtins
 import warnings
+from types import FunctionType
 
 import numpy as np
 
 from .. import dtypes
+from ..codegen import named
 from ..inplace import as_wrong_argument, with_out, write_out
 from ..op import REGISTRY, face, public
 from ..tensor import Tensor
@@ -204,6 +206,9 @@ for _name in ("is_ipu", "is_maia", "is_mtia", "is_sparse_csr", "is_vulkan", "is_
 Tensor.is_distributed = lambda _self: False
 Tensor.dense_dim, Tensor.sparse_dim, Tensor.to_dense = (lambda self: self.array.ndim), (lambda _self: 0), (lambda self: self)
 Tensor.const_data_ptr = Tensor.data_ptr
+for _name, _function in vars(Tensor).items():
+    if isinstance(_function, FunctionType) and not _name.startswith("_") and _function.__name__[:1] in "_<":
+        named(_function, _name)
 
 
 @public(method=False)

@@ -8,6 +8,7 @@ from functools import lru_cache
 
 import numpy as np
 
+from ..codegen import named
 from ..op import op, public, twin, write_out
 from ..tensor import Tensor, dimension
 from .check import not_tensor
@@ -257,7 +258,7 @@ def _avg_pool_face(n):
         def function(input, kernel_size, stride=None, padding=0, ceil_mode=False, count_include_pad=True):
             return whole(input, kernel_size, stride, padding, ceil_mode, count_include_pad)
 
-    function.__name__ = function.__qualname__ = name
+    named(function, name)
     function.__doc__ = f"The mean of every window of {n} dimension(s). (N, C, *S) or (C, *S) -> pooled sizes. Differentiable."
     public(method=False, name=name)(function)
     return public(name=name, **functional)(function)
@@ -298,7 +299,7 @@ def _adaptive_avg_face(n):
         table, out = _adaptive_table(spatial, sizes)
         return _adaptive_avg_pools[n](input, table, out, (table >= 0).sum(1).astype(float))
 
-    function.__name__ = function.__qualname__ = name
+    named(function, name)
     function.__doc__ = f"Means of windows chosen so that the result has output_size, in {n} dimension(s). Differentiable."
     public(method=False, name=name)(function)
     return public(name=name, **functional)(function)

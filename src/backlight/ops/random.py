@@ -8,6 +8,7 @@ import operator
 import numpy as np
 
 from .. import batching, dtypes, random, views
+from ..codegen import named
 from ..creation import _finish, _shape, no_gradient
 from ..inplace import VMAPPED, check_captured
 from ..op import inplace, op, public, write_out
@@ -62,7 +63,7 @@ def _creating(name, draw, fill, words):
         t = dtype or (out.dtype if out is not None else dtypes.get_default_dtype())
         return _random(lambda shape: draw(shape, t.array_type, generator=generator), size, device, requires_grad, out)
 
-    function.__name__ = name
+    named(function, name)
     function.__doc__ = f"A tensor of {words}. -> (*size)."
 
     def like(input, *, generator=None, dtype=None, layout=None, device=None, requires_grad=False, memory_format=None):
@@ -76,7 +77,7 @@ def _creating(name, draw, fill, words):
             requires_grad,
         )
 
-    like.__name__ = f"{name}_like"
+    named(like, f"{name}_like")
     like.__doc__ = f"A tensor of {words}, with the shape and type of `input`."
     public(method=False)(function)
     public(method=False)(like)
@@ -248,7 +249,7 @@ def _filling(name, fill, words):
             inplace(lambda old: old * 0 + Tensor._from(self.array.copy()), self)
         return self
 
-    method.__name__ = name
+    named(method, name)
     method.__doc__ = f"Fills this tensor with {words}."
     setattr(Tensor, name, method)
 

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided as _strides
 
 from .. import batching, dtypes, views
+from ..codegen import named
 from ..dtypes import Size
 from ..engine import Node, clock, modes, set_grad_mode, sum_to
 from ..op import OPS, build, check_broadcast, face, op, public, twin
@@ -357,7 +358,7 @@ def _inplace_view(function, name):
         self.array = result.array
         return self
 
-    method.__name__ = name
+    named(method, name)
     setattr(Tensor, name, method)
 
 
