@@ -56,6 +56,11 @@ def __len__(self) -> int:
     return len(self.array)
 
 
+def _cdata(self) -> int:
+    """A number that no other tensor has: programs ask with it whether two are the same."""
+    return id(self)
+
+
 def volatile(_self) -> bool:
     """False: volatile was removed from PyTorch in version 0.4."""
     import warnings
@@ -161,7 +166,7 @@ for _name, _property in (
     ("ndim", property(dim)),
     ("dtype", property(dtype)),
     ("volatile", property(volatile)),
-    ("_cdata", property(id)),  # programs ask with it whether two tensors are the same
+    ("_cdata", property(_cdata)),
     ("_backward_hooks", property(_backward_hooks, _set_backward_hooks, fdel=_keep_backward_hooks)),
     ("_grad_fn", property(lambda self: self.grad_fn, fdel=_keep_grad_fn)),
 ):
