@@ -132,8 +132,9 @@ F.avg_pool2d(x, 2); T.linalg.inv(m); s.new_zeros(2); T.hsplit(m, 3); s.cummax(0)
 
 def test_each_operation_is_named_as_in_pytorch():
     """Functions that are made in one place share their code, which a profile is told of."""
-    import backlight
     import torch
+
+    import backlight
 
     outermost = {}
     for T in (backlight, torch):
