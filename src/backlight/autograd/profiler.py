@@ -52,7 +52,7 @@ def _faces() -> dict:
     later.load()
     faces = [(name.removeprefix("nn.functional.").replace(".", "_"), REGISTRY[name]) for name in sorted(REGISTRY, key=_depth)]
     for name, function in vars(Tensor).items():
-        if not name.startswith("_") and getattr(function, "__module__", "").startswith("backlight."):
+        if not name.startswith("_") and getattr(function, "__module__", "").startswith(("backlight.ops", "backlight.creation")):
             faces.append((name, function))
     found = {}
     for name, function in faces:
