@@ -166,7 +166,7 @@ t.ones(2).to("cuda" if t.cuda.is_available() else "cpu").device""".splitlines()
 @pytest.mark.parametrize("question", QUESTIONS)
 def test_programs_that_ask_about_the_machine(question, monkeypatch):
     # PyTorch's own test files, which other tests import, forbid changing its backends' flags
-    monkeypatch.setattr(torch.backends, "__allow_nonbracketed_mutation_flag", True)
+    monkeypatch.setitem(torch.backends.flags_frozen.__globals__, "__allow_nonbracketed_mutation_flag", True)
     texts = [outcome(eval, question, {"t": t}) for t in PACKAGES]
     assert texts[0] == texts[1]
 
