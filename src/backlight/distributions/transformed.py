@@ -562,7 +562,28 @@ class LogitRelaxedBernoulli(ProbsOrLogits):
         return self.temperature.log() + difference - 2 * difference.exp().log1p()
 
 
-class RelaxedBernoulli(TransformedDistribution):
+class _Relaxed(TransformedDistribution):
+    """What the relaxed distributions say of the one that they transform."""
+
+    has_rsample = True
+
+    @property
+    def temperature(self) -> Tensor:
+        """The temperature."""
+        return self.base_dist.temperature
+
+    @property
+    def logits(self) -> Tensor:
+        """The log odds of the Bernoulli variable, or the log probabilities of the categorical one."""
+        return self.base_dist.logits
+
+    @property
+    def probs(self) -> Tensor:
+        """The probabilities of the variable."""
+        return self.base_dist.probs
+
+
+class RelaxedBernoulli(_Relaxed):
     """A number in [0, 1], close to a Bernoulli variable at low `temperature`, with gradients.
 
     Maddison et al., "The Concrete Distribution", 2017; Jang et al., "Categorical Reparameterization with Gumbel-Softmax", 2017.
@@ -570,7 +591,6 @@ class RelaxedBernoulli(TransformedDistribution):
 
     arg_constraints = {"probs": constraints.unit_interval, "logits": constraints.real}
     support = constraints.unit_interval
-    has_rsample = True
 
     def __init__(
         self,
@@ -584,21 +604,6 @@ class RelaxedBernoulli(TransformedDistribution):
 
     def expand(self, batch_shape: Sequence[int], _instance: Any = None) -> Any:
         return super().expand(batch_shape, self._get_checked_instance(RelaxedBernoulli, _instance))
-
-    @property
-    def temperature(self) -> Tensor:
-        """The temperature."""
-        return self.base_dist.temperature
-
-    @property
-    def logits(self) -> Tensor:
-        """The log odds of the Bernoulli variable."""
-        return self.base_dist.logits
-
-    @property
-    def probs(self) -> Tensor:
-        """The probability of the Bernoulli variable."""
-        return self.base_dist.probs
 
 
 class ExpRelaxedCategorical(OfCategorical):
@@ -638,12 +643,11 @@ class ExpRelaxedCategorical(OfCategorical):
         return (score - score.logsumexp(dim=-1, keepdim=True)).sum(-1) + log_scale
 
 
-class RelaxedOneHotCategorical(TransformedDistribution):
+class RelaxedOneHotCategorical(_Relaxed):
     """A probability vector, close to a OneHotCategorical variable at low `temperature`, with gradients (Gumbel softmax)."""
 
     arg_constraints = {"probs": constraints.simplex, "logits": constraints.real_vector}
     support = constraints.simplex
-    has_rsample = True
 
     def __init__(
         self,
@@ -657,18 +661,3 @@ class RelaxedOneHotCategorical(TransformedDistribution):
 
     def expand(self, batch_shape: Sequence[int], _instance: Any = None) -> Any:
         return super().expand(batch_shape, self._get_checked_instance(RelaxedOneHotCategorical, _instance))
-
-    @property
-    def temperature(self) -> Tensor:
-        """The temperature."""
-        return self.base_dist.temperature
-
-    @property
-    def logits(self) -> Tensor:
-        """The log probabilities of the categorical variable."""
-        return self.base_dist.logits
-
-    @property
-    def probs(self) -> Tensor:
-        """The probabilities of the categorical variable."""
-        return self.base_dist.probs

@@ -20,7 +20,7 @@ from ..dtypes import dtype as Dtype
 from ..state import state
 from ..tensor import Parameter, Tensor
 from .hooks import BackwardCrossing, hook_last_node
-from .parameter import Buffer
+from .parameter import Buffer, clear_grads
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -653,8 +653,7 @@ class Module:
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Clears the gradient of every parameter: to None, or to zeros in place."""
-        for parameter in self.parameters():
-            clear_grad(parameter, set_to_none)
+        clear_grads(self.parameters(), set_to_none)
 
     def apply(self, fn: Callable[[Module], None]) -> Self:
         """Calls `fn` on every module below this one, then on this one."""
@@ -970,21 +969,6 @@ def indented(text: str) -> str:
 def block(name: str, lines: list[str]) -> str:
     """`name(...)` around indented lines."""
     return f"{name}(\n  " + "\n  ".join(lines) + "\n)" if lines else f"{name}()"
-
-
-def clear_grad(parameter: Tensor, set_to_none: bool) -> None:
-    """Sets `parameter.grad` to None, or detaches it and fills it with zeros."""
-    grad = parameter.grad
-    if grad is None:
-        return
-    if set_to_none:
-        parameter.grad = None
-        return
-    if grad.grad_fn is not None:
-        grad.detach_()
-    else:
-        grad.requires_grad_(False)
-    grad.zero_()
 
 
 def _parse_to(*args, device=None, dtype=None, non_blocking=False, memory_format=None, tensor=None):  # noqa: ARG001

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .. import empty
 from ..tensor import Parameter, Tensor
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 __all__ = ["Buffer", "Parameter", "UninitializedBuffer", "UninitializedParameter", "is_lazy"]
 
@@ -117,3 +120,19 @@ class UninitializedBuffer(_Uninitialized, Tensor):
 def is_lazy(param) -> bool:
     """Whether a parameter or buffer has no shape yet."""
     return isinstance(param, _Uninitialized)
+
+
+def clear_grads(parameters: Iterable[Tensor], set_to_none: bool) -> None:
+    """Sets the parameters' `grad` to None, or detaches and fills it with zeros."""
+    for parameter in parameters:
+        grad = parameter.grad
+        if grad is None:
+            continue
+        if set_to_none:
+            parameter.grad = None
+            continue
+        if grad.grad_fn is not None:
+            grad.detach_()
+        else:
+            grad.requires_grad_(False)
+        grad.zero_()

@@ -9,7 +9,7 @@ from numpy import add, divide, multiply, negative, sqrt, subtract
 
 from .. import zeros_like
 from .elementwise import ElementwiseOptimizer, scalar_state
-from .optimizer import check_options, number
+from .optimizer import check_not_negative, check_options, number
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -41,14 +41,10 @@ class Adadelta(ElementwiseOptimizer):
         differentiable: bool = False,
     ) -> None:
         check_options(lr, foreach=foreach, differentiable=differentiable, capturable=capturable)
-        if not lr >= 0.0:
-            raise ValueError(f"Invalid learning rate: {lr}")
+        check_not_negative(lr=lr)
         if not 0.0 <= rho <= 1.0:
             raise ValueError(f"Invalid rho value: {rho}")
-        if not eps >= 0.0:
-            raise ValueError(f"Invalid epsilon value: {eps}")
-        if not weight_decay >= 0.0:
-            raise ValueError(f"Invalid weight_decay value: {weight_decay}")
+        check_not_negative(eps=eps, weight_decay=weight_decay)
         defaults = {
             "lr": lr,
             "rho": rho,

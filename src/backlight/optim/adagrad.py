@@ -9,7 +9,7 @@ from numpy import add, divide, multiply, negative, sqrt, subtract
 
 from .. import full_like, no_grad
 from .elementwise import ElementwiseOptimizer, scalar_state
-from .optimizer import check_options, number
+from .optimizer import check_not_negative, check_options, number
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -42,16 +42,9 @@ class Adagrad(ElementwiseOptimizer):
         fused: bool | None = None,
     ) -> None:
         check_options(lr, foreach=foreach, fused=fused, differentiable=differentiable)
-        if not lr >= 0.0:
-            raise ValueError(f"Invalid learning rate: {lr}")
-        if not lr_decay >= 0.0:
-            raise ValueError(f"Invalid lr_decay value: {lr_decay}")
-        if not weight_decay >= 0.0:
-            raise ValueError(f"Invalid weight_decay value: {weight_decay}")
-        if not initial_accumulator_value >= 0.0:
-            raise ValueError(f"Invalid initial_accumulator_value value: {initial_accumulator_value}")
-        if not eps >= 0.0:
-            raise ValueError(f"Invalid epsilon value: {eps}")
+        check_not_negative(
+            lr=lr, lr_decay=lr_decay, weight_decay=weight_decay, initial_accumulator_value=initial_accumulator_value, eps=eps
+        )
         defaults = {
             "lr": lr,
             "lr_decay": lr_decay,

@@ -10,7 +10,7 @@ from numpy import add, divide, maximum, multiply, negative, sqrt, subtract
 from .. import zeros_like
 from ..tensor import Tensor
 from .elementwise import ElementwiseOptimizer, scalar_state
-from .optimizer import check_options, number
+from .optimizer import check_betas, check_not_negative, check_options, number
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -46,15 +46,9 @@ class Adam(ElementwiseOptimizer):
         if isinstance(lr, Tensor) and foreach:
             raise ValueError("lr as a Tensor is not supported for capturable=False and foreach=True")
         check_options(lr, foreach=foreach, fused=fused, differentiable=differentiable, capturable=capturable)
-        if not lr >= 0.0:
-            raise ValueError(f"Invalid learning rate: {lr}")
-        if not eps >= 0.0:
-            raise ValueError(f"Invalid epsilon value: {eps}")
-        for index, beta in enumerate(betas):
-            if not 0.0 <= beta < 1.0:
-                raise ValueError(f"Invalid beta parameter at index {index}: {beta}")
-        if not weight_decay >= 0.0:
-            raise ValueError(f"Invalid weight_decay value: {weight_decay}")
+        check_not_negative(lr=lr, eps=eps)
+        check_betas(betas)
+        check_not_negative(weight_decay=weight_decay)
         if not any(all(isinstance(beta, kind) for beta in betas) for kind in (float, Tensor)):
             raise ValueError("betas must be either both floats or both Tensors")
         if isinstance(betas[0], Tensor):

@@ -9,7 +9,7 @@ from numpy import add, multiply, negative, subtract
 
 from .. import zeros_like
 from .elementwise import ElementwiseOptimizer, scalar_state
-from .optimizer import check_options, number
+from .optimizer import check_not_negative, check_options, number
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -43,10 +43,7 @@ class ASGD(ElementwiseOptimizer):
         capturable: bool = False,
     ) -> None:
         check_options(lr, foreach=foreach, differentiable=differentiable, capturable=capturable)
-        if not lr >= 0.0:
-            raise ValueError(f"Invalid learning rate: {lr}")
-        if not weight_decay >= 0.0:
-            raise ValueError(f"Invalid weight_decay value: {weight_decay}")
+        check_not_negative(lr=lr, weight_decay=weight_decay)
         defaults = {
             "lr": lr,
             "lambd": lambd,

@@ -8,7 +8,7 @@ import numpy as np
 
 from .. import cat, enable_grad, no_grad, view_as_real
 from ..tensor import Tensor
-from .optimizer import Optimizer, check_options, number
+from .optimizer import Optimizer, check_not_negative, check_options, number
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -51,8 +51,7 @@ class LBFGS(Optimizer):
         line_search_fn: str | None = None,
     ) -> None:
         check_options(lr)
-        if not lr >= 0.0:
-            raise ValueError(f"Invalid learning rate: {lr}")
+        check_not_negative(lr=lr)
         defaults = {
             "lr": lr,
             "max_iter": max_iter,

@@ -9,7 +9,7 @@ from numpy import add, divide, multiply, negative, sqrt, subtract
 
 from .. import zeros_like
 from .elementwise import ElementwiseOptimizer, scalar_state
-from .optimizer import check_options, number
+from .optimizer import check_betas, check_not_negative, check_options, number
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -46,18 +46,9 @@ class NAdam(ElementwiseOptimizer):
         differentiable: bool = False,
     ) -> None:
         check_options(lr, foreach=foreach, differentiable=differentiable, capturable=capturable)
-        if not lr >= 0.0:
-            raise ValueError(f"Invalid learning rate: {lr}")
-        if not eps >= 0.0:
-            raise ValueError(f"Invalid epsilon value: {eps}")
-        if not 0.0 <= betas[0] < 1.0:
-            raise ValueError(f"Invalid beta parameter at index 0: {betas[0]}")
-        if not 0.0 <= betas[1] < 1.0:
-            raise ValueError(f"Invalid beta parameter at index 1: {betas[1]}")
-        if not weight_decay >= 0.0:
-            raise ValueError(f"Invalid weight_decay value: {weight_decay}")
-        if not momentum_decay >= 0.0:
-            raise ValueError(f"Invalid momentum_decay value: {momentum_decay}")
+        check_not_negative(lr=lr, eps=eps)
+        check_betas(betas)
+        check_not_negative(weight_decay=weight_decay, momentum_decay=momentum_decay)
         defaults = {
             "lr": lr,
             "betas": betas,

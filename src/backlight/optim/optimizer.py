@@ -14,6 +14,7 @@ import numpy as np
 
 from .. import enable_grad
 from ..autograd.hooks import RemovableHandle
+from ..nn.parameter import clear_grads
 from ..tensor import Tensor
 
 if TYPE_CHECKING:
@@ -124,18 +125,7 @@ class Optimizer:
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Clears the gradients of all parameters: to None, or to zeros in place."""
         for group in self.param_groups:
-            for parameter in group["params"]:
-                grad = parameter.grad
-                if grad is None:
-                    continue
-                if set_to_none:
-                    parameter.grad = None
-                    continue
-                if grad.grad_fn is not None:
-                    grad.detach_()
-                else:
-                    grad.requires_grad_(False)
-                grad.zero_()
+            clear_grads(group["params"], set_to_none)
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Adds a group of parameters, with options that may differ from the defaults."""
@@ -322,6 +312,23 @@ def check_options(lr, *, foreach=None, fused=None, differentiable=False, captura
         )
     if capturable:
         raise NotImplementedError("capturable=True is not supported: it is for CUDA graphs.")
+
+
+_OPTION_WORDS = {"lr": "learning rate", "eps": "epsilon value"}
+
+
+def check_not_negative(**options) -> None:
+    """ValueError for the first option that is negative, or NaN."""
+    for name, value in options.items():
+        if not value >= 0.0:
+            raise ValueError(f"Invalid {_OPTION_WORDS.get(name, f'{name} value')}: {value}")
+
+
+def check_betas(betas) -> None:
+    """ValueError for the first of two or more decay rates that isn't in [0, 1)."""
+    for index in range(max(2, len(betas))):
+        if not 0.0 <= betas[index] < 1.0:
+            raise ValueError(f"Invalid beta parameter at index {index}: {betas[index]}")
 
 
 class Scratch(dict):

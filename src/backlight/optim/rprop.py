@@ -8,7 +8,7 @@ from numpy import clip, copyto, multiply, negative, sign, subtract
 
 from .. import full_like, zeros_like
 from .elementwise import ElementwiseOptimizer, scalar_state
-from .optimizer import check_options, number
+from .optimizer import check_not_negative, check_options, number
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -40,8 +40,7 @@ class Rprop(ElementwiseOptimizer):
         differentiable: bool = False,
     ) -> None:
         check_options(lr, foreach=foreach, differentiable=differentiable, capturable=capturable)
-        if not lr >= 0.0:
-            raise ValueError(f"Invalid learning rate: {lr}")
+        check_not_negative(lr=lr)
         if not 0.0 < etas[0] < 1.0 < etas[1]:
             raise ValueError(f"Invalid eta values: {etas[0]}, {etas[1]}")
         defaults = {
