@@ -36,10 +36,9 @@ def hooks_of(node) -> Hooks:
 
 def register(hooks: OrderedDict, hook, kind: str = "", owner=None):
     """Adds a hook to a table. kind and owner (its tensor or node) are for a recorder."""
-    from .autograd.hooks import RemovableHandle
+    from .autograd.hooks import add_hook
 
-    handle = RemovableHandle(hooks)
-    hooks[handle.id] = hook
+    handle = add_hook(hooks, hook)
     if state.recorder is not None:
         state.recorder.registered(kind, hook, owner, handle.id)
     return handle

@@ -1,4 +1,4 @@
-"""RemovableHandle: what every `register_..._hook` returns. Tensors, nodes, modules and optimizers share it."""
+"""How hooks are added and removed: tensors, nodes, modules and optimizers share it."""
 
 from __future__ import annotations
 
@@ -46,3 +46,14 @@ class RemovableHandle:
 
     def __exit__(self, *_exception) -> None:
         self.remove()
+
+
+def add_hook(table: OrderedDict, hook, *, prepend: bool = False, flags=()) -> RemovableHandle:
+    """Adds `hook` to `table`; each of `flags`, a table of facts, gets an entry True for it."""
+    handle = RemovableHandle(table, extra_dict=list(flags))
+    table[handle.id] = hook
+    for flag in flags:
+        flag[handle.id] = True
+    if prepend:
+        table.move_to_end(handle.id, last=False)
+    return handle

@@ -14,7 +14,7 @@ from collections.abc import Mapping, MutableMapping
 from typing import TYPE_CHECKING
 
 from .. import empty_like, no_grad
-from ..autograd.hooks import RemovableHandle
+from ..autograd.hooks import RemovableHandle, add_hook
 from ..dtypes import device as Device
 from ..dtypes import dtype as Dtype
 from ..state import state
@@ -124,17 +124,6 @@ class _IncompatibleKeys(namedtuple("_IncompatibleKeys", ["missing_keys", "unexpe
 
 def _type_name(value) -> str:
     return value.type() if isinstance(value, Tensor) else type(value).__name__
-
-
-def _register(table: OrderedDict, hook, *, prepend: bool = False, flags=()) -> RemovableHandle:
-    """Adds `hook` to `table`; each of `flags`, a table of facts, gets an entry True for it."""
-    handle = RemovableHandle(table, extra_dict=list(flags))
-    table[handle.id] = hook
-    for flag in flags:
-        flag[handle.id] = True
-    if prepend:
-        table.move_to_end(handle.id, last=False)
-    return handle
 
 
 def _check_one_kind(where: str, others: OrderedDict) -> None:
@@ -304,7 +293,7 @@ class Module:
         """
         self._hooked = True
         flags = [self._forward_pre_hooks_with_kwargs] if with_kwargs else ()
-        return _register(self._forward_pre_hooks, hook, prepend=prepend, flags=flags)
+        return add_hook(self._forward_pre_hooks, hook, prepend=prepend, flags=flags)
 
     def register_forward_hook(
         self, hook: Callable, *, prepend: bool = False, with_kwargs: bool = False, always_call: bool = False
@@ -320,12 +309,12 @@ class Module:
             flags.append(self._forward_hooks_with_kwargs)
         if always_call:
             flags.append(self._forward_hooks_always_called)
-        return _register(self._forward_hooks, hook, prepend=prepend, flags=flags)
+        return add_hook(self._forward_hooks, hook, prepend=prepend, flags=flags)
 
     def register_full_backward_pre_hook(self, hook: Callable, prepend: bool = False) -> RemovableHandle:
         """`hook(module, grad_output)` runs when the gradients of the outputs are known; it may return new ones."""
         self._hooked = True
-        return _register(self._backward_pre_hooks, hook, prepend=prepend)
+        return add_hook(self._backward_pre_hooks, hook, prepend=prepend)
 
     def register_full_backward_hook(self, hook: Callable, prepend: bool = False) -> RemovableHandle:
         """`hook(module, grad_input, grad_output)` runs when the gradients of the inputs are known.
@@ -335,7 +324,7 @@ class Module:
         """
         _check_one_kind("on a single Module", self._last_node_hooks)
         self._hooked = True
-        return _register(self._backward_hooks, hook, prepend=prepend)
+        return add_hook(self._backward_hooks, hook, prepend=prepend)
 
     def register_backward_hook(self, hook: Callable) -> RemovableHandle:
         """`hook(module, grad_input, grad_output)` sees the gradients of the node that made the output, not the module's.
@@ -344,7 +333,7 @@ class Module:
         """
         _check_one_kind("on a single Module", self._backward_hooks)
         self._hooked = True
-        return _register(self._last_node_hooks, hook)
+        return add_hook(self._last_node_hooks, hook)
 
     # -- attributes ---------------------------------------------------------------------------------------------
 
@@ -895,7 +884,7 @@ class Module:
 
     def register_state_dict_pre_hook(self, hook: Callable) -> RemovableHandle:
         """`hook(module, prefix, keep_vars)` runs before this module's `state_dict` is taken."""
-        return _register(self._state_dict_pre_hooks, hook)
+        return add_hook(self._state_dict_pre_hooks, hook)
 
     def register_state_dict_post_hook(self, hook: Callable) -> RemovableHandle:
         """`hook(module, state_dict, prefix, local_metadata)` runs afterwards and may change `state_dict` in place."""
@@ -904,22 +893,22 @@ class Module:
             if hook(*args) is not None:
                 raise RuntimeError("state_dict post-hook must return None")
 
-        return _register(self._state_dict_hooks, checked)
+        return add_hook(self._state_dict_hooks, checked)
 
     def _register_state_dict_hook(self, hook: Callable) -> RemovableHandle:
         """As `register_state_dict_post_hook`, but `hook` may return another dict."""
-        return _register(self._state_dict_hooks, hook)
+        return add_hook(self._state_dict_hooks, hook)
 
     def register_load_state_dict_pre_hook(self, hook: Callable) -> RemovableHandle:
         """`hook(module, state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs)`."""
         return self._register_load_state_dict_pre_hook(hook, with_module=True)
 
     def _register_load_state_dict_pre_hook(self, hook: Callable, with_module: bool = False) -> RemovableHandle:
-        return _register(self._load_state_dict_pre_hooks, _WithModule(self, hook) if with_module else hook)
+        return add_hook(self._load_state_dict_pre_hooks, _WithModule(self, hook) if with_module else hook)
 
     def register_load_state_dict_post_hook(self, hook: Callable) -> RemovableHandle:
         """`hook(module, incompatible_keys)` runs after loading and may change the two lists in place."""
-        return _register(self._load_state_dict_post_hooks, hook)
+        return add_hook(self._load_state_dict_post_hooks, hook)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         if "_parameters" not in state:
@@ -1012,7 +1001,7 @@ class _WithModule:
 def register_module_forward_pre_hook(hook: Callable) -> RemovableHandle:
     """`hook(module, args)` runs before the `forward` of every module, before the module's own hooks."""
     Module._hooked = True
-    return _register(_global_forward_pre_hooks, hook)
+    return add_hook(_global_forward_pre_hooks, hook)
 
 
 def register_module_forward_hook(hook: Callable, *, with_kwargs: bool = False, always_call: bool = False) -> RemovableHandle:
@@ -1023,39 +1012,39 @@ def register_module_forward_hook(hook: Callable, *, with_kwargs: bool = False, a
         flags.append(_global_forward_hooks_with_kwargs)
     if always_call:
         flags.append(_global_forward_hooks_always_called)
-    return _register(_global_forward_hooks, hook, flags=flags)
+    return add_hook(_global_forward_hooks, hook, flags=flags)
 
 
 def register_module_full_backward_pre_hook(hook: Callable) -> RemovableHandle:
     """`hook(module, grad_output)` runs in the backward of every module, before the module's own hooks."""
     Module._hooked = True
-    return _register(_global_backward_pre_hooks, hook)
+    return add_hook(_global_backward_pre_hooks, hook)
 
 
 def register_module_full_backward_hook(hook: Callable) -> RemovableHandle:
     """`hook(module, grad_input, grad_output)` runs in the backward of every module, before the module's own hooks."""
     _check_one_kind("as a global Module hook", _global_last_node_hooks)
     Module._hooked = True
-    return _register(_global_backward_hooks, hook)
+    return add_hook(_global_backward_hooks, hook)
 
 
 def register_module_backward_hook(hook: Callable) -> RemovableHandle:
     """`Module.register_backward_hook` on every module. Deprecated: use `register_module_full_backward_hook`."""
     _check_one_kind("as a global Module hook", _global_backward_hooks)
     Module._hooked = True
-    return _register(_global_last_node_hooks, hook)
+    return add_hook(_global_last_node_hooks, hook)
 
 
 def register_module_parameter_registration_hook(hook: Callable) -> RemovableHandle:
     """`hook(module, name, parameter)` runs whenever a parameter is registered; it may return another one."""
-    return _register(_global_parameter_registration_hooks, hook)
+    return add_hook(_global_parameter_registration_hooks, hook)
 
 
 def register_module_buffer_registration_hook(hook: Callable) -> RemovableHandle:
     """`hook(module, name, buffer)` runs whenever a buffer is registered; it may return another one."""
-    return _register(_global_buffer_registration_hooks, hook)
+    return add_hook(_global_buffer_registration_hooks, hook)
 
 
 def register_module_module_registration_hook(hook: Callable) -> RemovableHandle:
     """`hook(module, name, child)` runs whenever a child module is registered; it may return another one."""
-    return _register(_global_module_registration_hooks, hook)
+    return add_hook(_global_module_registration_hooks, hook)
