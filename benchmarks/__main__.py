@@ -11,8 +11,7 @@ from importlib.metadata import PackageNotFoundError, version
 
 from . import compare, footprint, recording, report, workloads
 
-ROWS = {row.__name__: row for row in workloads.ROWS}
-OTHERS = ("overhead", "tape", "import", "size", "recording")
+OTHERS = ("memory", "overhead", "tape", "import", "size", "recording")
 
 
 def main() -> None:
@@ -21,9 +20,10 @@ def main() -> None:
     parser.add_argument("--threads", default="1,all", help="numbers of threads, separated by commas (1,all)")
     parser.add_argument("--json", metavar="FILE", help="write everything measured to this file")
     parser.add_argument("--readme", action="store_true", help="put the table into README.md")
-    parser.add_argument("-k", metavar="NAME", help=f"only rows with NAME in them, of {', '.join([*ROWS, *OTHERS])}")
+    names = (*workloads.ROWS, *OTHERS)
+    parser.add_argument("-k", metavar="NAME,...", help=f"only what has a NAME in its name, of {', '.join(names)}")
     arguments = parser.parse_args()
-    wanted = [name for name in (*ROWS, *OTHERS) if not arguments.k or arguments.k in name]
+    wanted = [name for name in names if not arguments.k or any(part in name for part in arguments.k.split(","))]
     if not wanted:
         parser.error(f"no row has {arguments.k!r} in its name")
     if arguments.readme and arguments.k:
@@ -38,15 +38,14 @@ def main() -> None:
 
 def measure(wanted: list[str], threads: list[str], rounds: int) -> dict:
     result: dict = {"machine": machine(), "rounds": rounds, "timed": {}}
-    rows = [name for name in wanted if name in ROWS]
+    rows = [name for name in wanted if name in workloads.ROWS]
     for n in threads if rows else ():
-        print(f"threads: {n:9} backlight     torch   ratio (middle half)", flush=True)
+        print(f"threads: {n:12} backlight     torch   ratio (middle half)   over the floor", flush=True)
         result["timed"][n] = {}
         with compare.Workers(n) as workers:
             for name in rows:
-                few = name in ("deep_backward", "digits_epoch")  # a single run takes a whole turn or more
                 quiet = n == "1" or wait_until_quiet()
-                found = compare.compare(workers, name, max(3, rounds // 3) if few else rounds)
+                found = compare.compare(workers, name, rounds)
                 quiet = quiet and (n == "1" or wait_until_quiet(patience=0.1))  # still
                 print(report.line(name, found) + ("" if quiet else "   (busy machine)"), flush=True)
                 if quiet:
@@ -57,7 +56,7 @@ def measure(wanted: list[str], threads: list[str], rounds: int) -> dict:
         print(*report.overhead_lines(result["overhead"]), sep="\n", flush=True)
     if "tape" in wanted:  # fresh processes: memory that was used and freed before would hide the growth
         with compare.Workers("1") as workers:
-            result["tape"] = {package: workers[package].ask("tape", None) for package in compare.PACKAGES}
+            result["tape"] = {package: workers[package].ask("tape") for package in compare.PACKAGES}
         print(*report.tape_lines(result["tape"]), sep="\n", flush=True)
     if "import" in wanted:
         result["import"] = footprint.import_times(max(3, rounds // 2))

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 PACKAGES = ("backlight", "torch")
 TURN = 0.006  # seconds
+SLOW = 0.2  # seconds of both packages: slower workloads have fewer rounds
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
 
 
@@ -39,18 +40,29 @@ class Worker:
     def run_on(self, processor: int) -> None:
         os.sched_setaffinity(self.process.pid, {processor})
 
-    def ask(self, workload: str, seconds: float | None = TURN) -> dict[str, float]:
+    def ask(self, what: str, **arguments):
+        """The answer of this method of `worker.Holder`."""
         self.process.send_signal(signal.SIGCONT)
-        self.process.stdin.write(json.dumps({"workload": workload, "seconds": seconds}) + "\n")
+        self.process.stdin.write(json.dumps({"do": what, **arguments}) + "\n")
         line = self.process.stdout.readline()
         if not line:
-            raise SystemExit(f"benchmarks: the {self.package} process ended in the workload {workload}")
+            raise SystemExit(f"benchmarks: the {self.package} process ended in {what} {arguments}")
         self.process.send_signal(signal.SIGSTOP)
         return json.loads(line)
 
+    def turn(self, workload: str) -> dict[str, float]:
+        """The seconds of each part of a started workload, in a turn."""
+        return self.ask("turn", workload=workload, seconds=TURN)
+
     def close(self) -> None:
-        self.process.kill()
-        self.process.wait()
+        """Lets the process end by itself, so that it removes its files."""
+        self.process.send_signal(signal.SIGCONT)
+        self.process.stdin.close()
+        try:
+            self.process.wait(10)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
 
 
 class Workers:
@@ -82,13 +94,32 @@ class Workers:
 
 
 def compare(workers: Workers, workload: str, rounds: int) -> dict:
-    """Seconds of each package, and the ratio backlight / torch: its median over the rounds and its middle half."""
-    times: dict[str, list[float]] = {package: [] for package in PACKAGES}
+    """Seconds of each package, and the ratio backlight / torch: its median over the rounds and its middle half.
+
+    Slow workloads have fewer rounds, but five: a round of a second tells more than one of a few milliseconds. With it, the
+    floor of the row under the same conditions.
+    """
+    for both in workers.rounds(1):
+        slow = sum(sum(worker.ask("start", workload=workload).values()) for worker in both)
+    rounds = max(min(rounds, 5), min(rounds, int(rounds * SLOW / slow)))
+    parts: dict[str, list[dict[str, float]]] = {package: [] for package in PACKAGES}
     for both in workers.rounds(rounds):
         for worker in both:
-            times[worker.package].append(sum(worker.ask(workload).values()))
+            parts[worker.package].append(worker.turn(workload))
+    times = {package: [sum(turn.values()) for turn in turns] for package, turns in parts.items()}
     ratios = [ours / theirs for ours, theirs in zip(times["backlight"], times["torch"])]
-    return {**{p: median(t) for p, t in times.items()}, "ratio": median(ratios), "spread": spread(ratios)}
+    found = {**{p: median(t) for p, t in times.items()}, "ratio": median(ratios), "spread": spread(ratios), "rounds": rounds}
+    found["parts"] = {p: {part: median(turn[part] for turn in turns) for part in turns[0]} for p, turns in parts.items()}
+    found["floor"] = workers["backlight"].ask("floor", workload=workload)
+    for both in workers.rounds(1):
+        for worker in both:
+            worker.ask("release")
+    return found
+
+
+def peaks(workers: Workers, workload: str) -> dict[str, int]:
+    """Bytes by which each package's memory grows in a run of the workload."""
+    return {package: workers[package].ask("peak", workload=workload) for package in PACKAGES}
 
 
 def spread(values: list[float]) -> list[float]:
@@ -103,10 +134,14 @@ def overhead(workers: Workers, rounds: int) -> dict:
     """Microseconds per operation that the 8x8 chain costs over the same arithmetic in NumPy."""
     from .workloads import OPS
 
+    ours = workers["backlight"]
+    for workload in ("chain", "numpy_chain"):
+        ours.ask("start", workload=workload)
     found: dict[str, list[float]] = {"add": [], "forward": [], "backward": []}
     for _ in workers.rounds(rounds):
-        chain, plain = workers["backlight"].ask("chain"), workers["backlight"].ask("numpy_chain")
+        chain, plain = ours.turn("chain"), ours.turn("numpy_chain")
         found["add"].append(plain["add"])
         for part in ("forward", "backward"):
             found[part].append(chain[part] - plain[part])
+    ours.ask("release")
     return {part: {"us": median(v) / OPS * 1e6, "spread": [s / OPS * 1e6 for s in spread(v)]} for part, v in found.items()}

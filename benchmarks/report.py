@@ -28,7 +28,9 @@ def ratio(found: dict) -> str:
 
 def line(name: str, found: dict) -> str:
     """One comparison for the terminal."""
-    return f"{name:18} {seconds(found['backlight']):>9} {seconds(found['torch']):>9}   {ratio(found)}"
+    floor = found["floor"]
+    above = f"{found['backlight'] / floor['seconds']:.1f} ({floor['binding']})"
+    return f"{name:21} {seconds(found['backlight']):>9} {seconds(found['torch']):>9}   {ratio(found):21} {above}"
 
 
 def overhead_lines(found: dict) -> list[str]:
@@ -112,7 +114,7 @@ def table(result: dict) -> str:
         cells = (*cells, *("",) * (3 * len(columns) - len(cells)))
         lines.append(f"| {title} | {' | '.join(cells)} |")
 
-    for workload in workloads.ROWS:
+    for workload in workloads.ROWS.values():
         cells = []
         for n in columns:
             found = result["timed"][n].get(workload.__name__)

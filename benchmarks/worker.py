@@ -1,44 +1,80 @@
 """A process that holds one package and runs its workloads when told to: `python -m benchmarks.worker torch`.
 
-It reads lines of JSON from stdin, {"workload": name, "seconds": s}, and answers each with one line.
+It reads lines of JSON from stdin, {"do": a method of Holder, its arguments}, and answers each with one line.
 """
 
 from __future__ import annotations
 
+import gc
 import importlib
 import json
 import sys
 from time import perf_counter
 
-from . import workloads
+from . import floors, memory, workloads
 
 
-def turn(run, seconds: float) -> dict[str, float]:
+def run(parts) -> dict[str, float]:
+    """The seconds of each part, run once. What a part returns is freed after its successor's time was taken."""
+    seconds, results = {}, ()
+    for part in parts:
+        start = perf_counter()
+        result = part(*results)
+        seconds[part.__name__] = perf_counter() - start
+        results = (result,)
+    seconds.pop("prepare", None)
+    return seconds
+
+
+def turn(parts, seconds: float) -> dict[str, float]:
     """The least seconds of each part, in runs that take about `seconds` together.
 
     At least five runs, where they are short enough: the least of them is one that no other process interrupted. The first
     run finds cold caches and doesn't count, unless it is the only one.
     """
     start = perf_counter()
-    runs = [run()]
+    runs = [run(parts)]
     while (spent := perf_counter() - start) < seconds or (len(runs) <= 5 and spent < 10 * seconds):
-        runs.append(run())
+        runs.append(run(parts))
     return {part: min(r[part] for r in runs[1:] or runs) for part in runs[0]}
 
 
+class Holder:
+    """The package, and the workloads made with it. The public methods answer requests."""
+
+    def __init__(self, package: str):
+        self._package = importlib.import_module(package)
+        self._made: dict = {}
+
+    def start(self, workload: str) -> dict[str, float]:
+        """Makes the workload and runs it twice, since the first run may compile: the seconds of the second."""
+        self._made[workload] = workloads.ALL[workload](self._package)
+        run(self._made[workload])
+        return run(self._made[workload])
+
+    def turn(self, workload: str, seconds: float) -> dict[str, float]:
+        return turn(self._made[workload], seconds)
+
+    def release(self) -> None:
+        """Frees the memory of the workloads."""
+        self._made.clear()
+        gc.collect()
+
+    def floor(self, workload: str) -> dict:
+        return floors.measure(workloads.ROWS[workload].floor)
+
+    def peak(self, workload: str) -> int:
+        return memory.peak_growth(lambda: workloads.ROWS[workload](self._package), run)
+
+    def tape(self) -> dict[str, float]:
+        return memory.tape(self._package)
+
+
 def main() -> None:
-    package = importlib.import_module(sys.argv[1])
-    made: dict = {}
+    holder = Holder(sys.argv[1])
     for line in sys.stdin:
         request = json.loads(line)
-        workload = getattr(workloads, request["workload"])
-        if request["seconds"] is None:
-            answer = workload(package)
-        else:
-            if workload not in made:
-                made[workload] = workload(package)
-                made[workload]()
-            answer = turn(made[workload], request["seconds"])
+        answer = getattr(holder, request.pop("do"))(**request)
         print(json.dumps(answer), flush=True)
 
 
