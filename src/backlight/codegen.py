@@ -6,6 +6,8 @@ saved, whether shapes can broadcast, whether inputs are optional) is what makes 
 
 from __future__ import annotations
 
+from .kernels import ELEMENTWISE, NEVER, elementwise_forms
+
 
 def named(function, name):
     """Gives a function that was made by another one its public name: `__name__`, tracebacks and profiles show it."""
@@ -62,12 +64,18 @@ def source(op, recorded=False) -> str:
             f" and (a{i} is None or a{i}.dtype is d)" for i in with_edges if op.inputs[i] in op.optional
         )
         call = f"f({', '.join([f'a{i}' for i in ids] + list(op.parameters))})"
+        made = "node_class"
+        if has_kernel(op):
+            call = f"{call} if small else large{call[1:]}"
+            made = "node_class if small else large_class"
         lines += [
             f"    if {' and '.join(map(known, ids))} and not state.unusual:",
             *[f"        a{i} = {array(i)}" for i in ids],
             f"        d = a{required[0]}.dtype",
             f"        if (d is float32 or d is float64){same_type}{' and out is None' if takes_out else ''}:",
         ]
+        if has_kernel(op):
+            lines += [f"            small = a0.size < {ELEMENTWISE[op.name]}"]
         if with_edges:  # before computing: what is left to `slow` must not have drawn random numbers already
             lines += [
                 "            try:",
@@ -90,7 +98,7 @@ def source(op, recorded=False) -> str:
             wanted = " or ".join(f"e{i} is not None" for i in with_edges)
             lines += [
                 f"            if ({wanted}) and not (state.grad_off and not modes.grad):",
-                "                result.node = node = new(node_class)",
+                f"                result.node = node = new({made})",
                 f"                node.edges = ({''.join(f'e{i}, ' for i in ids)})",
                 "                node.seq = next(clock)",
                 "                node.hooks = None",
@@ -121,9 +129,28 @@ def source(op, recorded=False) -> str:
                 f"                state.recorder.operation({op.name!r}, result.node, (result,), {given})",
             ]
         lines += ["            return result", f"    return {leave}"]
-    for method, suffix in (("run", "a"), ("record", "t")):
+    for method, suffix in (("run", "a"), ("record", "t"), *((("run", "l"),) if has_kernel(op) else ())):
         lines += _backward_source(op, method, suffix)
     return "\n".join(lines)
+
+
+def has_kernel(op) -> bool:
+    """Whether large arrays are left to compiled loops (kernels/elementwise.py)."""
+    return ELEMENTWISE.get(op.name, NEVER) < NEVER
+
+
+def large_class(op, scope, compiled) -> None:
+    """The class of nodes whose gradients are computed by compiled loops: op.node_class, run in another way."""
+    if has_kernel(op):
+        members = {"__slots__": (), "run": compiled["run_large"]}
+        scope.update(elementwise_forms(op), large_class=type(op.node_name, (op.node_class,), members))
+
+
+def compiled_source(op, scope, recorded=False) -> dict:
+    """What the text of `source` defines, by name."""
+    compiled: dict = {}
+    exec(compile(source(op, recorded), f"<backlight op {op.name}>", "exec"), scope, compiled)
+    return compiled
 
 
 def show_to_recorder(op, on: bool) -> None:
@@ -131,16 +158,14 @@ def show_to_recorder(op, on: bool) -> None:
 
     So a recording costs nothing while there is none, and little while there is."""
     if op.codes is None:
-        compiled: dict = {}
-        exec(compile(source(op, recorded=True), f"<backlight op {op.name}>", "exec"), {}, compiled)
-        op.codes = op.function.__code__, compiled[op.name].__code__
+        op.codes = op.function.__code__, compiled_source(op, {}, recorded=True)[op.name].__code__
     for function in (op.function, *op.copies):
         function.__code__ = op.codes[on]
 
 
 def _backward_source(op, method, suffix):
     ids = range(len(op.inputs))
-    lines = [f"def {method}(node, g, edges, keep):"]
+    lines = [f"def {method}{'_large' * (suffix == 'l')}(node, g, edges, keep):"]
     if op.frees:
         lines += [
             "    saved = node.saved",

@@ -23,7 +23,7 @@ from types import FunctionType
 import numpy as np
 
 from . import engine, errors, views
-from .codegen import named, parameter_getter, raw_saved_getter, saved_tensor_getter, show_to_recorder, source
+from .codegen import compiled_source, large_class, named, parameter_getter, raw_saved_getter, saved_tensor_getter, show_to_recorder
 from .dispatch import attach, check_broadcast, saved_output, shapes, slow, slow_operator
 from .engine import Node
 from .inplace import inplace, inplace_method, write_out
@@ -219,8 +219,7 @@ def build(op):
             scope[f"f{i}_t"], scope[f"f{i}_a"] = formula, arrays_form(formula)
     if op.joint is not None:
         scope["joint_t"], scope["joint_a"] = op.joint, arrays_form(op.joint)
-    compiled: dict = {}
-    exec(compile(source(op), f"<backlight op {op.name}>", "exec"), scope, compiled)
+    compiled = compiled_source(op, scope)
     wanted = {"saved": op.frees, "output_version": op.saves_output, "shapes": op.broadcasts}
     wanted["parameters"] = bool(op.parameters) or any(shape_users for _users, shape_users in op.saves)
     slots = tuple(name for name, needed in wanted.items() if needed)
@@ -241,6 +240,7 @@ def build(op):
     if op.joint is None and None in op.formulas:
         members["differentiable"] = [f is not None for f in op.formulas]
     scope["node_class"] = op.node_class = type(op.node_name, (Node,), members)
+    large_class(op, scope, compiled)
     function.__code__ = compiled[op.name].__code__
     function.__defaults__ = compiled[op.name].__defaults__
     if state.recorder is not None:
