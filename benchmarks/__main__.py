@@ -8,53 +8,57 @@ import os
 import platform
 import time
 from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
 
-from . import compare, footprint, recording, report, workloads
+from . import chart, compare, footprint, memory, recording, report, workloads
 
-OTHERS = ("memory", "overhead", "tape", "import", "size", "recording")
+OTHERS = ("overhead", "tape", "import", "size", "recording")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description="Measures Backlight against PyTorch by turns.")
-    parser.add_argument("--rounds", type=int, default=25, help="turns of each package for each row (25)")
+    parser.add_argument("--rounds", type=int, default=15, help="turns of each package for each row (15)")
     parser.add_argument("--threads", default="1,all", help="numbers of threads, separated by commas (1,all)")
     parser.add_argument("--json", metavar="FILE", help="write everything measured to this file")
-    parser.add_argument("--readme", action="store_true", help="put the table into README.md")
+    parser.add_argument("--from", metavar="FILE", dest="earlier", help="report what --json wrote, instead of measuring")
+    parser.add_argument("--readme", action="store_true", help="put the tables into README.md and the chart into docs/")
     names = (*workloads.ROWS, *OTHERS)
     parser.add_argument("-k", metavar="NAME,...", help=f"only what has a NAME in its name, of {', '.join(names)}")
     arguments = parser.parse_args()
     wanted = [name for name in names if not arguments.k or any(part in name for part in arguments.k.split(","))]
     if not wanted:
-        parser.error(f"no row has {arguments.k!r} in its name")
+        parser.error(f"nothing has {arguments.k!r} in its name")
     if arguments.readme and arguments.k:
         parser.error("--readme wants the whole table: leave -k out")
-    result = measure(wanted, arguments.threads.split(","), arguments.rounds)
+    if arguments.readme and not find_spec("matplotlib"):
+        parser.error("--readme draws a chart: pip install matplotlib")
+    if arguments.earlier:
+        with open(arguments.earlier, encoding="utf-8") as file:
+            result = json.load(file)
+        print(report.tables(result))
+    else:
+        result = measure(wanted, arguments.threads.split(","), arguments.rounds)
     if arguments.json:
         with open(arguments.json, "w", encoding="utf-8") as file:
             json.dump(result, file, indent=1)
     if arguments.readme:
         report.write_readme(result)
+        chart.write(result)
 
 
 def measure(wanted: list[str], threads: list[str], rounds: int) -> dict:
-    result: dict = {"machine": machine(), "rounds": rounds, "timed": {}}
+    result: dict = {"machine": machine(), "rounds": rounds, "timed": {}, "memory": {}}
     rows = [name for name in wanted if name in workloads.ROWS]
+    if rows and memory.AVAILABLE:
+        with compare.Workers("1") as workers:
+            result["memory"] = {name: compare.peaks(workers, name) for name in rows}
     for n in threads if rows else ():
-        print(f"threads: {n:12} backlight     torch   ratio (middle half)   over the floor", flush=True)
-        result["timed"][n] = {}
-        with compare.Workers(n) as workers:
-            for name in rows:
-                quiet = n == "1" or wait_until_quiet()
-                found = compare.compare(workers, name, rounds)
-                quiet = quiet and (n == "1" or wait_until_quiet(patience=0.1))  # still
-                print(report.line(name, found) + ("" if quiet else "   (busy machine)"), flush=True)
-                if quiet:
-                    result["timed"][n][name] = found
+        result["timed"][n] = time_rows(rows, n, rounds, result["memory"])
     if "overhead" in wanted:
         with compare.Workers("1") as workers:
             result["overhead"] = compare.overhead(workers, rounds)
         print(*report.overhead_lines(result["overhead"]), sep="\n", flush=True)
-    if "tape" in wanted:  # fresh processes: memory that was used and freed before would hide the growth
+    if "tape" in wanted and memory.AVAILABLE:  # fresh processes: memory that was used and freed before would hide the growth
         with compare.Workers("1") as workers:
             result["tape"] = {package: workers[package].ask("tape") for package in compare.PACKAGES}
         print(*report.tape_lines(result["tape"]), sep="\n", flush=True)
@@ -68,6 +72,26 @@ def measure(wanted: list[str], threads: list[str], rounds: int) -> dict:
         result["size"] = footprint.install_sizes()
         print(*report.size_lines(result["size"]), sep="\n", flush=True)
     return result
+
+
+def time_rows(rows: list[str], threads: str, rounds: int, peaks: dict) -> dict[str, dict]:
+    """Each row's comparison by its name. Rows that found the machine busy are measured again at the end, then given up."""
+    print(f"threads: {threads}\n{report.HEADER}", flush=True)
+    timed: dict[str, dict] = {}
+    with compare.Workers(threads) as workers:
+        for attempt in (1, 2):
+            for name in rows:
+                if name in timed:
+                    continue
+                quiet = threads == "1" or wait_until_quiet(patience=5 * attempt)
+                found = compare.compare(workers, name, rounds)
+                quiet = quiet and (threads == "1" or wait_until_quiet(patience=0.1))  # still
+                print(report.line(name, found, peaks.get(name)) + ("" if quiet else "   (busy machine)"), flush=True)
+                if quiet:
+                    timed[name] = found
+    if timed:
+        print(report.mean_line(timed), flush=True)
+    return {name: timed[name] for name in rows if name in timed}
 
 
 def wait_until_quiet(patience: float = 20, share: float = 0.05) -> bool:
