@@ -8,7 +8,7 @@ uses, once. Nothing here is imported before: this file only holds the sizes and 
     threads.py      the threads that share a kernel's work
     scalar.py       exp, log, tanh, erf, ... of one number
     elementwise.py  elementwise operations and their gradients, made from the operations' own formulas
-    reductions.py, softmax.py, norm.py, optim.py, ...    kernels that are written by hand, each with its NumPy twin in ops/
+    rows.py, channels.py, optim.py, ...    kernels that are written by hand, each with its NumPy twin in ops/ or optim/
 
 `BACKLIGHT_KERNELS=numpy` in the environment switches all of it off, `BACKLIGHT_KERNELS=always` uses kernels for arrays of
 any size, which is for testing them.
@@ -29,7 +29,7 @@ ENABLED = CHOICE != "numpy" and importlib.util.find_spec("numba") is not None
 
 
 def _from(size: int) -> int:
-    return (0 if CHOICE == "always" else size) if ENABLED else NEVER
+    return (1 if CHOICE == "always" else size) if ENABLED else NEVER
 
 
 # From how many elements on a kernel is faster. Where NumPy takes one vectorised pass, threads alone have to pay for

@@ -34,6 +34,23 @@ def inlined(function):
     return numba.njit(**INLINED)(function)
 
 
+def summing(function):
+    """Like `inlined`, for loops that add up: they may do so in any order, or vector lanes couldn't be used."""
+    return numba.njit(**{**INLINED, "fastmath": {"contract", "reassoc", "nsz"}})(function)
+
+
+@intrinsic
+def larger(_typing, x, y):
+    """The larger of two numbers, in loops that become vector code; anything if one is NaN."""
+
+    def code(_context, builder, _signature, arguments):
+        kind = arguments[0].type
+        maximum = builder.module.declare_intrinsic("llvm.maxnum", [kind], ir.FunctionType(kind, [kind, kind]))
+        return builder.call(maximum, arguments, fastmath=("nnan", "nsz", "reassoc"))
+
+    return x(x, y), code
+
+
 @intrinsic
 def take(_typing, queue):
     """The next number of a queue (an int64 array of one element) that several threads share: 0, 1, 2, ..."""

@@ -6,7 +6,8 @@ import builtins
 
 import numpy as np
 
-from .. import batching, dtypes
+from .. import batching, dtypes, kernels
+from ..kernels import FUSED, ONE_PASS
 from ..op import OPS, face, op, public, twin, write_out
 from ..return_types import return_type
 from ..tensor import Tensor, dimension
@@ -51,6 +52,14 @@ def keep_dims(x, shape, dims):
 
 
 def _sum_arrays(x, dims, keepdim):
+    if (
+        x.size >= ONE_PASS
+        and x.dtype.char in "fd"
+        and len(dims) < x.ndim
+        and dims[-1:] == (x.ndim - 1,) == (dims[0] + len(dims) - 1,)
+        and x.flags.c_contiguous
+    ):
+        return kernels.rows.row_sums(x, _count(x.shape, dims)).reshape(_kept(x.shape, dims) if keepdim else x.shape[: dims[0]])
     return np.add.reduce(x, dims, x.dtype, None, keepdim)
 
 
@@ -73,6 +82,9 @@ def _total(x, dims, keepdim):
             total, parts = flat[0], np.concatenate([flat[4:], flat[1:4]])
         for part in parts:
             total = total + part
+        return total.reshape((1,) * x.ndim) if keepdim else total
+    if x.size >= ONE_PASS and x.dtype.char in "fd" and (x.flags.c_contiguous or x.flags.f_contiguous):
+        total = kernels.rows.total(x)
         return total.reshape((1,) * x.ndim) if keepdim else total
     return np.add.reduce(x, dims, x.dtype, None, keepdim)
 
@@ -608,9 +620,16 @@ _count_nonzero = op("count_nonzero", lambda x, dims: np.asarray(np.count_nonzero
 # Softmax and its relatives
 
 
+def _has_row_kernel(x, dim):
+    """Whether kernels work along `dim` of x: it is the last one of many short floating point numbers."""
+    return x.size >= FUSED and dim == x.ndim - 1 and x.dtype.char in "fd"
+
+
 def _softmax_arrays(x, dim):
     if not x.size:
         return x.copy()
+    if _has_row_kernel(x, dim):
+        return kernels.rows.softmax(x)
     e = np.exp(x - np.maximum.reduce(x, dim, keepdims=True))
     e /= np.add.reduce(e, dim, keepdims=True)
     return e
@@ -619,18 +638,34 @@ def _softmax_arrays(x, dim):
 def _log_softmax_arrays(x, dim):
     if not x.size:
         return x.copy()
+    if _has_row_kernel(x, dim):
+        return kernels.rows.log_softmax(x)
     shifted = x - np.maximum.reduce(x, dim, keepdims=True)
     shifted -= np.log(np.add.reduce(np.exp(shifted), dim, keepdims=True))
     return shifted
 
 
 _softmax = op("softmax", _softmax_arrays,
-    lambda g, _input, out, dim: out * (g - sum(g * out, dim, True)), batch="leading")  # fmt: skip
+    lambda g, _input, out, dim: softmax_gradient(g, out, dim), batch="leading")  # fmt: skip
 _log_softmax = op("log_softmax", _log_softmax_arrays,
     lambda g, _input, out, dim: log_softmax_gradient(g, out, dim), batch="leading")  # fmt: skip
 
 
+def _softmax_gradient_arrays(g, out, dim):
+    if _has_row_kernel(out, dim):
+        return kernels.rows.softmax_gradient(g, out)
+    return out * (g - np.add.reduce(g * out, dim, keepdims=True))
+
+
+@twin(_softmax_gradient_arrays)
+def softmax_gradient(g, out, dim):
+    """The gradient of softmax from its output."""
+    return out * (g - sum(g * out, dim, True))
+
+
 def _log_softmax_gradient_arrays(g, out, dim):
+    if _has_row_kernel(out, dim):
+        return kernels.rows.log_softmax_gradient(g, out)
     e = np.exp(out)
     e *= np.add.reduce(g, dim, keepdims=True)
     return np.subtract(g, e, e)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy import add, divide, maximum, multiply, negative, sqrt, subtract
 
-from .. import zeros_like
+from .. import kernels, zeros_like
 from ..tensor import Tensor
 from .elementwise import ElementwiseOptimizer, scalar_state
 from .optimizer import check_betas, check_not_negative, check_options, number
@@ -102,6 +102,11 @@ class Adam(ElementwiseOptimizer):
             np.array(lr / (1 - beta1**count), dtype),
             group["maximize"],
         )
+
+    @staticmethod
+    def _update_large(g, p, mean, square, *rest) -> None:
+        *largest, factors = rest
+        kernels.optim.adam(g, p, mean, square, largest[0] if largest else None, factors)
 
     @staticmethod
     def _update(g, p, mean, square, *rest) -> None:

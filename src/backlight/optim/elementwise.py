@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from .. import float32, float64, get_default_dtype, no_grad, tensor
+from .. import float32, float64, get_default_dtype, kernels, no_grad, tensor
+from ..kernels import FUSED, NEVER
 from ..tensor import Tensor
 from ..views import bump
 from .optimizer import Optimizer, factor_type, loss_of, real_parts
@@ -48,6 +49,9 @@ class ElementwiseOptimizer(Optimizer):
         """
         raise NotImplementedError
 
+    # The same without work arrays, by a kernel, for arrays that are large and dense; None if there is none.
+    _update_large: Callable[..., None] | None = None
+
     def _advance(self, state: dict[str, Tensor], group: dict[str, Any], count: float) -> None:
         """Brings the state's scalars to the next step, where a class has such."""
 
@@ -55,6 +59,7 @@ class ElementwiseOptimizer(Optimizer):
         """Updates every parameter that has a gradient. Returns what `closure`, if given, returns."""
         loss = loss_of(closure)
         scratch, update, scalars, states = self._scratch, self._update, self._scalars, self.state
+        from_size = NEVER if self._update_large is None else FUSED
         for group in self.param_groups:
             names = self._names(group)
             made_for = factors = None
@@ -78,6 +83,8 @@ class ElementwiseOptimizer(Optimizer):
                 if dtype.kind == "c":
                     for parts in real_parts(*arrays):
                         update(*parts, *scratch[parts[0].shape, parts[0].dtype], factors)  # pyright: ignore[reportOptionalMemberAccess]
+                elif p.size >= from_size and kernels.optim.dense(*arrays):
+                    self._update_large(*arrays, factors)  # pyright: ignore[reportOptionalCall]
                 else:
                     update(*arrays, *scratch[p.shape, dtype], factors)
                 if scalars:

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy import add, multiply, negative, subtract
 
+from .. import kernels
+from ..kernels import FUSED
 from ..views import bump
 from .optimizer import Optimizer, check_options, factor_type, loss_of, number, real_parts
 
@@ -88,6 +90,10 @@ class SGD(Optimizer):
                     dtype = p.dtype
                     lr = np.array(number(group["lr"]), factor_type(dtype))
                     factors = None if plain else _factors(group, lr)
+                if p.size >= FUSED and not has_momentum and kernels.optim.dense(g, p):
+                    kernels.optim.sgd(g, p, None, _factors(group, lr) if factors is None else factors)
+                    bump(parameter)
+                    continue
                 if plain:  # the commonest case, without a call
                     subtract(p, multiply(g, lr, scratch[p.shape, dtype][0]), p)
                     bump(parameter)
@@ -99,7 +105,9 @@ class SGD(Optimizer):
                     if first:
                         buffer = state["momentum_buffer"] = parameter.detach().clone()
                     buffer = buffer.array
-                if dtype.kind == "c":  # pyright: ignore[reportOptionalMemberAccess]
+                if p.size >= FUSED and not first and kernels.optim.dense(g, p, buffer):
+                    kernels.optim.sgd(g, p, buffer, factors)
+                elif dtype.kind == "c":  # pyright: ignore[reportOptionalMemberAccess]
                     for parts in real_parts(g, p, buffer):
                         _update(*parts, first, *scratch[parts[0].shape, parts[0].dtype], factors)  # pyright: ignore[reportCallIssue, reportOptionalMemberAccess]
                 else:
