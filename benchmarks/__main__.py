@@ -7,10 +7,15 @@ import json
 import os
 import platform
 import time
+from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
+from typing import TYPE_CHECKING
 
-from . import chart, compare, footprint, memory, recording, report, workloads
+from . import chart, compare, footprint, memory, peers, recording, report, workloads
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 OTHERS = ("overhead", "tape", "import", "size", "recording")
 
@@ -21,7 +26,12 @@ def main() -> None:
     parser.add_argument("--threads", default="1,all", help="numbers of threads, separated by commas (1,all)")
     parser.add_argument("--json", metavar="FILE", help="write everything measured to this file")
     parser.add_argument("--from", metavar="FILE", dest="earlier", help="report what --json wrote, instead of measuring")
-    parser.add_argument("--readme", action="store_true", help="put the tables into README.md and the chart into docs/")
+    parser.add_argument(
+        "--readme",
+        action="store_true",
+        help="put the tables into README.md, the chart into docs/; that of --peers into benchmarks/README.md",
+    )
+    parser.add_argument("--peers", action="store_true", help="measure other libraries on a few rows instead")
     names = (*workloads.ROWS, *OTHERS)
     parser.add_argument("-k", metavar="NAME,...", help=f"only what has a NAME in its name, of {', '.join(names)}")
     arguments = parser.parse_args()
@@ -30,18 +40,23 @@ def main() -> None:
         parser.error(f"nothing has {arguments.k!r} in its name")
     if arguments.readme and arguments.k:
         parser.error("--readme wants the whole table: leave -k out")
-    if arguments.readme and not find_spec("matplotlib"):
+    if arguments.readme and not arguments.peers and not find_spec("matplotlib"):
         parser.error("--readme draws a chart: pip install matplotlib")
     if arguments.earlier:
         with open(arguments.earlier, encoding="utf-8") as file:
             result = json.load(file)
-        print(report.tables(result))
+        print(report.peers_tables(result) if "peers" in result else report.tables(result))
+    elif arguments.peers:
+        result = measure_peers(wanted, arguments.threads.split(","), arguments.rounds)
+        print(report.peers_tables(result))
     else:
         result = measure(wanted, arguments.threads.split(","), arguments.rounds)
     if arguments.json:
         with open(arguments.json, "w", encoding="utf-8") as file:
             json.dump(result, file, indent=1)
-    if arguments.readme:
+    if arguments.readme and "peers" in result:
+        report.write_peers(result)
+    elif arguments.readme:
         report.write_readme(result)
         chart.write(result)
 
@@ -83,15 +98,37 @@ def time_rows(rows: list[str], threads: str, rounds: int, peaks: dict) -> dict[s
             for name in rows:
                 if name in timed:
                     continue
-                quiet = threads == "1" or wait_until_quiet(patience=5 * attempt)
-                found = compare.compare(workers, name, rounds)
-                quiet = quiet and (threads == "1" or wait_until_quiet(patience=0.1))  # still
+                found, quiet = when_quiet(threads, partial(compare.compare, workers, name, rounds), patience=5 * attempt)
                 print(report.line(name, found, peaks.get(name)) + ("" if quiet else "   (busy machine)"), flush=True)
                 if quiet:
                     timed[name] = found
     if timed:
         print(report.mean_line(timed), flush=True)
     return {name: timed[name] for name in rows if name in timed}
+
+
+def measure_peers(wanted: list[str], threads: list[str], rounds: int) -> dict:
+    """The medians of all libraries that are installed: {threads: {row: {library: seconds}}}, and the others' names."""
+    installed = [library for library in peers.LIBRARIES if find_spec(peers.MODULES[library])]
+    missing = [library for library in peers.LIBRARIES if library not in installed]
+    versions = {library: version(peers.MODULES[library]) for library in installed}
+    result: dict = {"machine": machine(), "rounds": rounds, "versions": versions, "missing": missing, "peers": {}}
+    for n in threads:
+        result["peers"][n] = {}
+        with compare.Workers(n, (*compare.PACKAGES, *installed)) as workers:
+            for name in peers.ROWS:
+                if name in wanted:
+                    found, quiet = when_quiet(n, partial(compare.compare_peers, workers, name, rounds), patience=20)
+                    if quiet:
+                        result["peers"][n][name] = found
+    return result
+
+
+def when_quiet(threads: str, measure: Callable[[], dict], patience: float) -> tuple[dict, bool]:
+    """What `measure` returns, and whether the machine was quiet before and after; with one thread it needn't be."""
+    quiet = threads == "1" or wait_until_quiet(patience)
+    found = measure()
+    return found, quiet and (threads == "1" or wait_until_quiet(patience=0.1))
 
 
 def wait_until_quiet(patience: float = 20, share: float = 0.05) -> bool:

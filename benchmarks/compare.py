@@ -27,15 +27,15 @@ THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"
 class Worker:
     """A worker process; it runs only while it works on a request."""
 
-    def __init__(self, package: str, threads: str):
+    def __init__(self, library: str, threads: str):
         environment = {k: v for k, v in os.environ.items() if k not in THREAD_VARIABLES}
         if threads != "all":
             environment.update(dict.fromkeys(THREAD_VARIABLES, threads))
-        command = [sys.executable, "-m", "benchmarks.worker", package]
+        command = [sys.executable, "-m", "benchmarks.worker", library]
         self.process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1, env=environment
         )
-        self.package = package
+        self.library = library
 
     def run_on(self, processor: int) -> None:
         os.sched_setaffinity(self.process.pid, {processor})
@@ -46,7 +46,7 @@ class Worker:
         self.process.stdin.write(json.dumps({"do": what, **arguments}) + "\n")
         line = self.process.stdout.readline()
         if not line:
-            raise SystemExit(f"benchmarks: the {self.package} process ended in {what} {arguments}")
+            raise SystemExit(f"benchmarks: the {self.library} process ended in {what} {arguments}")
         self.process.send_signal(signal.SIGSTOP)
         return json.loads(line)
 
@@ -66,23 +66,27 @@ class Worker:
 
 
 class Workers:
-    """One worker for each package, by its name, as a context."""
+    """One worker for each library, by its name, as a context."""
 
-    def __init__(self, threads: str):
+    def __init__(self, threads: str, libraries: tuple[str, ...] = PACKAGES):
         self.threads = threads
+        self.libraries = libraries
         self.processors = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
 
     def __enter__(self) -> Workers:
-        self.workers = {package: Worker(package, self.threads) for package in PACKAGES}
+        self.workers = {library: Worker(library, self.threads) for library in self.libraries}
+        if self.threads == "1" and self.processors:  # before a library makes threads, which stay there
+            for worker in self.workers.values():
+                worker.run_on(self.processors[0])
         return self
 
     def __getitem__(self, package: str) -> Worker:
         return self.workers[package]
 
-    def rounds(self, n: int) -> Iterator[tuple[Worker, ...]]:
+    def rounds(self, n: int, move: bool = True) -> Iterator[tuple[Worker, ...]]:
         """n times the workers, in alternating order; one-threaded ones move from processor to processor together."""
         for i in range(n):
-            if self.threads == "1" and self.processors:
+            if move and self.threads == "1" and self.processors:
                 for worker in self.workers.values():
                     worker.run_on(self.processors[i // 2 % len(self.processors)])
             workers = tuple(self.workers.values())
@@ -96,16 +100,16 @@ class Workers:
 def compare(workers: Workers, workload: str, rounds: int) -> dict:
     """Seconds of each package, and the ratio backlight / torch: its median over the rounds and its middle half.
 
-    Slow workloads have fewer rounds, but five: a round of a second tells more than one of a few milliseconds. With it, the
-    floor of the row under the same conditions.
+    Slow workloads have fewer rounds, but five: a round of a second tells more than one of a few milliseconds. With it comes
+    the floor of the row under the same conditions.
     """
     for both in workers.rounds(1):
         slow = sum(sum(worker.ask("start", workload=workload).values()) for worker in both)
-    rounds = max(min(rounds, 5), min(rounds, int(rounds * SLOW / slow)))
+    rounds = _fewer(rounds, slow)
     parts: dict[str, list[dict[str, float]]] = {package: [] for package in PACKAGES}
     for both in workers.rounds(rounds):
         for worker in both:
-            parts[worker.package].append(worker.turn(workload))
+            parts[worker.library].append(worker.turn(workload))
     times = {package: [sum(turn.values()) for turn in turns] for package, turns in parts.items()}
     ratios = [ours / theirs for ours, theirs in zip(times["backlight"], times["torch"])]
     found = {**{p: median(t) for p, t in times.items()}, "ratio": median(ratios), "spread": spread(ratios), "rounds": rounds}
@@ -115,6 +119,25 @@ def compare(workers: Workers, workload: str, rounds: int) -> dict:
         for worker in both:
             worker.ask("release")
     return found
+
+
+def _fewer(rounds: int, seconds: float) -> int:
+    """How many rounds of so many seconds are worth their time."""
+    return max(min(rounds, 5), min(rounds, int(rounds * SLOW / seconds)))
+
+
+def compare_peers(workers: Workers, workload: str, rounds: int) -> dict[str, float]:
+    """Median seconds of each library that can do the workload. They stay on one processor: some have threads of their own."""
+    able = [worker for worker in workers.workers.values() if workload in worker.ask("names")]
+    rounds = _fewer(rounds, sum(sum(worker.ask("start", workload=workload).values()) for worker in able))
+    times: dict[str, list[float]] = {worker.library: [] for worker in able}
+    for everyone in workers.rounds(rounds, move=False):
+        for worker in everyone:
+            if worker in able:
+                times[worker.library].append(sum(worker.turn(workload).values()))
+    for worker in able:
+        worker.ask("release")
+    return {library: median(found) for library, found in times.items()}
 
 
 def peaks(workers: Workers, workload: str) -> dict[str, int]:

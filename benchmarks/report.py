@@ -8,7 +8,7 @@ from statistics import geometric_mean, quantiles
 from . import workloads
 
 README = Path(__file__).parent.parent / "README.md"
-BEGIN, END = "<!-- benchmarks: begin -->", "<!-- benchmarks: end -->"
+PEERS_README = Path(__file__).parent / "README.md"
 NAMES = {"backlight": "Backlight", "torch": "PyTorch"}
 LEAST_MEMORY = 1_000_000  # bytes: below, pages decide rather than packages
 
@@ -190,19 +190,26 @@ def recording_table(found: dict) -> list[str]:
     return ["", *_markdown([title, *(f"on {name}" for name in NAMES.values())], rows)]
 
 
-def peers_table(result: dict) -> list[str]:
-    """Times of other libraries on the rows they can do; what isn't there says why."""
-    found = result["peers"]
-    libraries = list(found["libraries"])
-    rows = []
-    for name, times in found["rows"].items():
-        least = min(value for value in times.values() if not isinstance(value, str))
-        cells = [times.get(library, "") for library in libraries]
-        cells = [
-            cell if isinstance(cell, str) else f"**{seconds(cell)}**" if cell == least else seconds(cell) for cell in cells
-        ]
-        rows.append([workloads.ROWS[name].__doc__, *cells])
-    return ["", *_markdown([f"medians, {threads(found['threads'], result['machine']['cores'])}", *libraries], rows)]
+def peers_tables(result: dict) -> str:
+    """Times of all libraries on the rows they can do, a table for each number of threads; the least is bold."""
+    libraries = [*NAMES, *result["versions"]]
+    lines = []
+    for n, rows in result["peers"].items():
+        cells = []
+        for name, times in rows.items():
+            least = min(times.values())
+            texts = [seconds(times[library]) if library in times else "—" for library in libraries]
+            texts = [f"**{text}**" if times.get(library) == least else text for library, text in zip(libraries, texts)]
+            cells.append([workloads.ROWS[name].__doc__, *texts])
+        head = [threads(n, result["machine"]["cores"]), *(NAMES.get(library, library) for library in libraries)]
+        lines += [*_markdown(head, cells), ""]
+    machine = result["machine"]
+    versions = [f"{library} {version}" for library, version in result["versions"].items() if library != "JAX, jit"]
+    versions = ", ".join([f"NumPy {machine['numpy']}", f"PyTorch {machine['torch']}", *versions])
+    lines.append(f"{machine['cpu']}, {machine['cores']} cores; {versions}. Medians over {result['rounds']} rounds or fewer.")
+    if result["missing"]:
+        lines.append(f"Not installed: {', '.join(result['missing'])}.")
+    return "\n".join(lines)
 
 
 def conditions(result: dict) -> list[str]:
@@ -234,13 +241,21 @@ def tables(result: dict) -> str:
     lines = rows_table(result) if any(result["timed"].values()) else []
     lines += costs_table(result)
     lines += recording_table(result["recording"]) if "recording" in result else []
-    lines += peers_table(result) if "peers" in result else []
     return "\n".join([*lines, *conditions(result)])
 
 
 def write_readme(result: dict, readme: Path = README) -> None:
-    """Puts the tables between the markers in README.md, after the chart."""
-    text = readme.read_text(encoding="utf-8")
-    before, rest = text.split(BEGIN)
+    """Puts the chart and the tables between the markers in README.md."""
     chart = "![Backlight's time over PyTorch's, for each row](docs/benchmarks.svg)\n\n"
-    readme.write_text(f"{before}{BEGIN}\n{chart}{tables(result)}\n{END}{rest.split(END)[1]}", encoding="utf-8")
+    _write_between(readme, "benchmarks", chart + tables(result))
+
+
+def write_peers(result: dict, readme: Path = PEERS_README) -> None:
+    """Puts the tables of other libraries between the markers in benchmarks/README.md."""
+    _write_between(readme, "peers", peers_tables(result))
+
+
+def _write_between(file: Path, name: str, text: str) -> None:
+    begin, end = f"<!-- {name}: begin -->", f"<!-- {name}: end -->"
+    before, rest = file.read_text(encoding="utf-8").split(begin)
+    file.write_text(f"{before}{begin}\n{text}\n{end}{rest.split(end)[1]}", encoding="utf-8")

@@ -1,4 +1,4 @@
-"""A process that holds one package and runs its workloads when told to: `python -m benchmarks.worker torch`.
+"""A process that holds one library and runs its workloads when told to: `python -m benchmarks.worker torch`.
 
 It reads lines of JSON from stdin, {"do": a method of Holder, its arguments}, and answers each with one line.
 """
@@ -9,9 +9,10 @@ import gc
 import importlib
 import json
 import sys
+from functools import partial
 from time import perf_counter
 
-from . import floors, memory, workloads
+from . import floors, memory, peers, workloads
 
 
 def run(parts) -> dict[str, float]:
@@ -40,15 +41,23 @@ def turn(parts, seconds: float) -> dict[str, float]:
 
 
 class Holder:
-    """The package, and the workloads made with it. The public methods answer requests."""
+    """The library's workloads by name, and those that were made. The public methods answer requests."""
 
-    def __init__(self, package: str):
-        self._package = importlib.import_module(package)
+    def __init__(self, library: str):
+        if library in peers.LIBRARIES:
+            self._workloads = peers.LIBRARIES[library]()
+        else:
+            self._package = importlib.import_module(library)
+            self._workloads = {name: partial(workload, self._package) for name, workload in workloads.ALL.items()}
         self._made: dict = {}
+
+    def names(self) -> list[str]:
+        """Of the workloads that the library can do."""
+        return [name for name, workload in self._workloads.items() if workload]
 
     def start(self, workload: str) -> dict[str, float]:
         """Makes the workload and runs it twice, since the first run may compile: the seconds of the second."""
-        self._made[workload] = workloads.ALL[workload](self._package)
+        self._made[workload] = self._workloads[workload]()
         run(self._made[workload])
         return run(self._made[workload])
 
@@ -64,7 +73,7 @@ class Holder:
         return floors.measure(workloads.ROWS[workload].floor)
 
     def peak(self, workload: str) -> int:
-        return memory.peak_growth(lambda: workloads.ROWS[workload](self._package), run)
+        return memory.peak_growth(self._workloads[workload], run)
 
     def tape(self) -> dict[str, float]:
         return memory.tape(self._package)
