@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+import weakref
 
 from .tools import floor, integers, normal, uniform
 
@@ -27,34 +28,36 @@ def loader_epoch(torch):
 
 
 def _hundred_megabytes(torch):
-    """Ten tensors, and a folder in memory where there is one: the disk isn't what is measured."""
+    """Ten tensors, and the name of a file in memory where there is a folder for it: the disk isn't what is measured."""
     tensors = {f"layer{i}.weight": torch.from_numpy(normal(2500, 1000)) for i in range(10)}
-    folder = tempfile.TemporaryDirectory(dir="/dev/shm" if os.path.isdir("/dev/shm") else None)
-    return tensors, folder
+    descriptor, path = tempfile.mkstemp(".pt", dir="/dev/shm" if os.path.isdir("/dev/shm") else None)
+    os.close(descriptor)
+    return tensors, path
 
 
 @floor(arrays=2 * 25_000_000)
 def save(torch):
     """`save` of 100 MB in ten tensors"""
-    tensors, folder = _hundred_megabytes(torch)
+    tensors, path = _hundred_megabytes(torch)
 
     def write():
-        path = os.path.join(folder.name, "tensors.pt")
         torch.save(tensors, path)
         return os.path.getsize(path) // 1_000_000
 
+    weakref.finalize(write, os.remove, path)
     return (write,)
 
 
 @floor(arrays=2 * 25_000_000)
 def load(torch):
     """`load` of 100 MB in ten tensors"""
-    tensors, folder = _hundred_megabytes(torch)
-    torch.save(tensors, os.path.join(folder.name, "tensors.pt"))
+    tensors, path = _hundred_megabytes(torch)
+    torch.save(tensors, path)
 
     def read():
-        return torch.load(os.path.join(folder.name, "tensors.pt"))["layer9.weight"]
+        return torch.load(path)["layer9.weight"]
 
+    weakref.finalize(read, os.remove, path)
     return (read,)
 
 
