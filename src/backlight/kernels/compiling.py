@@ -7,12 +7,17 @@ import os
 import sys
 import warnings
 from pathlib import Path
+from types import FunctionType
 
 import numba
 from llvmlite import ir
 from numba import types
 from numba.core import caching
 from numba.extending import intrinsic
+
+from .memory import keep_freed_memory
+
+keep_freed_memory()
 
 # Multiply-adds may be contracted and the sign of zero in sums ignored; NaN, infinity and the order of operations stay.
 FLOATING_POINT = {"contract"}
@@ -29,9 +34,19 @@ def kernel(function, name: str = ""):
     return compiled
 
 
+def specialized(function, name: str, **names):
+    """A kernel from a function's text, with some of its global names (sizes, tiles) bound to given values."""
+    return kernel(FunctionType(function.__code__, {**function.__globals__, **names}, name), name)
+
+
 def inlined(function):
     """A function of numbers for use in kernels."""
     return numba.njit(**INLINED)(function)
+
+
+def called(function):
+    """A function for kernels that stays a function in them: large, and called once for many numbers."""
+    return numba.njit(fastmath=FLOATING_POINT, error_model="numpy", no_cpython_wrapper=True)(function)
 
 
 def summing(function):

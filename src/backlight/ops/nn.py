@@ -6,7 +6,8 @@ import math
 
 import numpy as np
 
-from .. import batching, dtypes, random
+from .. import batching, dtypes, kernels, random
+from ..kernels import FUSED
 from ..op import op, public, twin
 from ..state import modes
 from ..tensor import Tensor
@@ -197,6 +198,47 @@ def bilinear(input1, input2, weight, bias=None):
 # Attention
 
 
+def _attention_arrays(q, k, v, scale, causal):
+    """(output, logarithms of the softmax's denominators)."""
+    if q.size >= FUSED and kernels.attention.has_kernel(q, k, v):
+        return kernels.attention.forward(q, k, v, scale, causal)
+    scores = np.matmul(q * q.dtype.type(scale), k.swapaxes(-2, -1))
+    if causal:
+        scores[..., ~np.tril(np.ones(scores.shape[-2:], bool))] = -math.inf
+    most = np.maximum.reduce(scores, -1, keepdims=True)
+    weights = np.exp(scores - most)
+    total = np.add.reduce(weights, -1, keepdims=True)
+    return np.matmul(weights / total, v), (most + np.log(total))[..., 0]
+
+
+def _attention_gradient_arrays(grads, q, k, v, out, scale, causal):
+    out, logarithms = out
+    g = grads[0]
+    if q.size >= FUSED and kernels.attention.has_kernel(q, k, v):
+        return kernels.attention.backward(g, q, k, v, out, logarithms, scale, causal)
+    scaled = q * q.dtype.type(scale)
+    weights = np.exp(np.matmul(scaled, k.swapaxes(-2, -1)) - logarithms[..., None])
+    if causal:
+        weights *= np.tril(np.ones(weights.shape[-2:], bool))
+    slopes = weights * (np.matmul(g, v.swapaxes(-2, -1)) - np.add.reduce(g * out, -1, keepdims=True))
+    gk = np.matmul(slopes.swapaxes(-2, -1), scaled)
+    return np.matmul(slopes, k) * q.dtype.type(scale), gk, np.matmul(weights.swapaxes(-2, -1), g)
+
+
+@twin(_attention_gradient_arrays)
+def attention_gradient(grads, q, k, v, _out, scale, causal):
+    """The gradients of q, k and v, as operations."""
+    from .. import autograd
+
+    inputs = [x if x.requires_grad else x.detach().requires_grad_() for x in (q, k, v)]
+    result = _attention(*inputs, None, 0.0, causal, scale)
+    return autograd.grad(result, inputs, grads[0], create_graph=True)
+
+
+_fused_attention = op("_scaled_dot_product_flash_attention_for_cpu", _attention_arrays, outputs=2, nondifferentiable=(1,),
+    joint=lambda g, query, key, value, out, scale, causal: attention_gradient(g, query, key, value, out, scale, causal))  # fmt: skip
+
+
 @public(**functional)
 def scaled_dot_product_attention(
     query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, enable_gqa=False
@@ -205,9 +247,20 @@ def scaled_dot_product_attention(
 
     attn_mask: bool (True: attend) or additive; is_causal: position i attends to j <= i (Vaswani et al. 2017).
     """
-    length, source = query.array.shape[-2], key.array.shape[-2]
     if is_causal and attn_mask is not None:
         raise RuntimeError("_scaled_dot_product_attention: Explicit attn_mask should not be set when is_causal=True")
+    q, k, v = query.array, key.array, value.array
+    # As in PyTorch one operation computes the common case, whose second derivatives are those of the steps below.
+    if (attn_mask is None and not dropout_p and not modes.levels and q.ndim == 4 and q.size and k.size and v.size
+            and q.dtype.char in "fd" and q.dtype is k.dtype is v.dtype
+            and q.shape[:2] == k.shape[:2] == v.shape[:2] and q.shape[3] == k.shape[3] == v.shape[3] and k.shape[2] == v.shape[2]):  # fmt: skip
+        return _fused_attention(query, key, value, 1 / math.sqrt(q.shape[3]) if scale is None else scale, is_causal)[0]
+    return _attention(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)
+
+
+def _attention(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa=False):
+    """scaled_dot_product_attention step by step."""
+    length, source = query.array.shape[-2], key.array.shape[-2]
     factor = math.sqrt(scale if scale is not None else 1 / math.sqrt(query.array.shape[-1]))
     if enable_gqa:
         times = query.array.shape[-3] // key.array.shape[-3]
