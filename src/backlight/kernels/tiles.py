@@ -1,13 +1,13 @@
-"""The inner loops of matrix products and convolutions: a tile of results that stays in vector registers.
+"""The inner loops of convolutions: a tile of sums that stays in vector registers, and rows moved by whole vectors.
 
-LLVM doesn't keep a tile of sums in registers by itself, so these are written in its own language, with vector types. Both read
-x through a table of offsets, one for each term of the sum. A matrix product has rows there; a convolution has its
-channels and its kernel's places, and so needs no copy of every window (im2col).
+LLVM doesn't keep a tile of sums in registers by itself, so these functions for kernels are written in its own language, with
+vector types. They take (array, place in it) as C takes addresses. Both tiles read x through a table of offsets, one for each
+term of the sum: a matrix product has its rows there, a convolution its channels and places of its kernel.
 """
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import cache
 
 import llvmlite.binding as llvm
 import numpy as np
@@ -18,7 +18,9 @@ from numba.extending import intrinsic
 
 _FEATURES = llvm.get_host_cpu_features()
 VECTOR_BYTES = 64 if _FEATURES.get("avx512f") else 32 if _FEATURES.get("avx") else 16
-_CONTRACT = ("contract",)
+CONTRACT = ("contract",)  # a product and a sum may become one multiply-add
+INDEX = ir.IntType(32)
+TERMS = 128  # added at once: longer sums lose more to rounding than sums of sums
 
 
 def lanes(dtype) -> int:
@@ -27,16 +29,18 @@ def lanes(dtype) -> int:
 
 
 class _Emitter:
-    """Loads, stores and multiply-adds of vectors in one function's code."""
+    """Writes the code of one call: its arguments, and loads, stores and multiply-adds of vectors of an array's type."""
 
-    def __init__(self, context, builder, signature, arguments, dtype):
+    def __init__(self, context, builder, signature, arguments, like):
         self.context, self.builder, self.signature, self.arguments = context, builder, signature, arguments
-        self.number = ir.FloatType() if dtype == np.float32 else ir.DoubleType()
-        self.bytes, self.lanes = np.dtype(dtype).itemsize, lanes(dtype)
+        self.number = context.get_data_type(signature.args[like].dtype)
+        self.bytes = 4 if self.number == ir.FloatType() else 8
+        self.lanes = VECTOR_BYTES // self.bytes
         self.vector = ir.VectorType(self.number, self.lanes)
+        self.none, self.zero = ir.Constant(self.vector, ir.Undefined), ir.Constant(self.vector, [0.0] * self.lanes)
 
-    def array(self, i):
-        """The address of the first element of argument i, an array."""
+    def address(self, i):
+        """The address of argument i's first element."""
         return self.context.make_array(self.signature.args[i])(self.context, self.builder, self.arguments[i]).data
 
     def integer(self, i):
@@ -45,117 +49,207 @@ class _Emitter:
     def constant(self, value):
         return self.context.get_constant(types.intp, value)
 
-    def add(self, a, b):
-        return self.builder.add(a, b)
+    def plus(self, a, b):
+        return self.builder.add(a, self.constant(b) if isinstance(b, int) else b)
 
-    def mul(self, a, b):
+    def times(self, a, b):
         return self.builder.mul(a, self.constant(b) if isinstance(b, int) else b)
 
     def load(self, base, place):
         return self.builder.load(self.builder.gep(base, [place]), align=self.bytes)
 
+    def vector_address(self, base, place):
+        return self.builder.bitcast(self.builder.gep(base, [place]), self.vector.as_pointer())
+
     def load_vector(self, base, place):
-        address = self.builder.bitcast(self.builder.gep(base, [place]), self.vector.as_pointer())
-        return self.builder.load(address, align=self.bytes)
+        return self.builder.load(self.vector_address(base, place), align=self.bytes)
 
     def store_vector(self, value, base, place):
-        address = self.builder.bitcast(self.builder.gep(base, [place]), self.vector.as_pointer())
-        self.builder.store(value, address, align=self.bytes)
+        self.builder.store(value, self.vector_address(base, place), align=self.bytes)
+
+    def shuffle(self, a, b, places):
+        """The elements of a and b, one after the other, at these places."""
+        return self.builder.shuffle_vector(a, b, ir.Constant(ir.VectorType(INDEX, len(places)), list(places)))
 
     def spread(self, number):
         """A vector of equal numbers."""
-        one = self.builder.insert_element(ir.Constant(self.vector, ir.Undefined), number, ir.Constant(ir.IntType(32), 0))
-        zeros = ir.Constant(ir.VectorType(ir.IntType(32), self.lanes), [0] * self.lanes)
-        return self.builder.shuffle_vector(one, ir.Constant(self.vector, ir.Undefined), zeros)
+        return self.shuffle(self.builder.insert_element(self.none, number, INDEX(0)), self.none, [0] * self.lanes)
+
+    def between(self, start, low, high):
+        """Which of the places start, start + 1, ... of a vector are in range(low, high)."""
+        wide = ir.VectorType(ir.IntType(64), self.lanes)
+        none = ir.Constant(wide, ir.Undefined)
+
+        def spread(value):
+            return self.shuffle(self.builder.insert_element(none, value, INDEX(0)), none, [0] * self.lanes)
+
+        places = self.builder.add(spread(start), ir.Constant(wide, list(range(self.lanes))))
+        above = self.builder.icmp_signed(">=", places, spread(low))
+        return self.builder.and_(above, self.builder.icmp_signed("<", places, spread(high)))
+
+    def masked(self, operation, result, *arguments):
+        """A load or store of some of a vector's elements: arguments as LLVM's llvm.masked.load and .store have them."""
+        name = f"llvm.masked.{operation}.v{self.lanes}f{8 * self.bytes}.p0"
+        kind = ir.FunctionType(result, [a.type for a in arguments])
+        return self.builder.call(cgutils.get_or_insert_function(self.builder.module, kind, name), arguments)
 
     def variables(self, count):
         """Vectors that start as zero and change in a loop."""
         made = [cgutils.alloca_once(self.builder, self.vector) for _ in range(count)]
         for each in made:
-            self.builder.store(ir.Constant(self.vector, [0.0] * self.lanes), each)
+            self.builder.store(self.zero, each)
         return made
 
     def multiply_add(self, a, b, variable):
-        product = self.builder.fmul(a, b, flags=_CONTRACT)
-        self.builder.store(self.builder.fadd(product, self.builder.load(variable), flags=_CONTRACT), variable)
+        product = self.builder.fmul(a, b, flags=CONTRACT)
+        self.builder.store(self.builder.fadd(product, self.builder.load(variable), flags=CONTRACT), variable)
 
-    def total(self, vector):
-        """The sum of a vector's elements, in halves."""
-        width = self.lanes
-        while width > 1:
-            width //= 2
-            halves = [ir.Constant(ir.VectorType(ir.IntType(32), width), list(range(k, k + width))) for k in (0, width)]
-            low, high = (self.builder.shuffle_vector(vector, ir.Constant(vector.type, ir.Undefined), half) for half in halves)
-            vector = self.builder.fadd(low, high)
-        return self.builder.extract_element(vector, ir.Constant(ir.IntType(32), 0))
+    def totals(self, vectors):
+        """The sum of each vector's elements, in vectors of such sums. One addition adds halves of two vectors."""
+        made = []
+        for first in range(0, len(vectors), self.lanes):
+            level, width = vectors[first : first + self.lanes], self.lanes
+            while width > 1:  # a vector holds lanes / width vectors' partial sums, `width` of each
+                low = [k for k in range(2 * self.lanes) if k % width < width // 2]
+                high = [k + width // 2 for k in low]
+                pairs = zip(level[::2], [*level[1::2], *level[-1:]])
+                level = [self.builder.fadd(self.shuffle(a, b, low), self.shuffle(a, b, high)) for a, b in pairs]
+                width //= 2
+            made += level
+        return made
 
 
-@lru_cache(maxsize=None)
-def product_tile(rows: int, vectors: int, dtype):
-    """out[r, p] = sum of weights[t, r] x[offsets[t] + p] over terms t, for `rows` rows and `vectors` vectors of places p.
+@cache
+def product_tile(rows: int, vectors: int):
+    """out[r, p] = sum of weights[r, t] x[offsets[t] + p] over terms t, for `rows` rows and `vectors` vectors of places p.
 
-    Called with (weights, its start, x, its start, offsets, first term, last term, out, its start, out's distance between rows).
+    Called with (weights, place of the first row, distance between rows, number of rows that exist, places of the terms in
+    a row, x, place, offsets, first term, last term, out, place, distance between rows). Rows that don't exist repeat the last.
     """
 
     @intrinsic
-    def tile(_typing, weights, weights_start, x, x_start, offsets, first, last, out, out_start, stride):
+    def tile(
+        _typing, weights, start, distance, existing, term_places, x, x_start, offsets, first, last, out, out_start, out_distance
+    ):
         def code(context, builder, signature, arguments):
-            e = _Emitter(context, builder, signature, arguments, dtype)
-            weights, x, offsets, out = e.array(0), e.array(2), e.array(4), e.array(7)
-            weights_start, x_start, first, last = e.integer(1), e.integer(3), e.integer(5), e.integer(6)
-            sums = e.variables(rows * vectors)
-            with cgutils.for_range(builder, builder.sub(last, first)) as loop:
-                place = e.add(x_start, e.load(offsets, e.add(first, loop.index)))
-                columns = [e.load_vector(x, e.add(place, e.constant(v * e.lanes))) for v in range(vectors)]
-                term = e.add(weights_start, e.mul(loop.index, rows))
-                for r in range(rows):
-                    weight = e.spread(e.load(weights, e.add(term, e.constant(r))))
-                    for v in range(vectors):
-                        e.multiply_add(weight, columns[v], sums[r * vectors + v])
+            e = _Emitter(context, builder, signature, arguments, 0)
+            weights, term_places, x, offsets, out = (e.address(i) for i in (0, 4, 5, 7, 10))
+            final = e.plus(e.integer(3), -1)
+            starts = []
             for r in range(rows):
-                row = e.add(e.integer(8), e.mul(e.integer(9), r))
+                row = builder.select(builder.icmp_signed(">", e.constant(r), final), final, e.constant(r))
+                starts.append(e.plus(e.integer(1), e.times(e.integer(2), row)))
+            sums, totals = e.variables(rows * vectors), e.variables(rows * vectors)
+            with cgutils.for_range_slice(builder, e.integer(8), e.integer(9), e.constant(TERMS), inc=True) as (block, _count):
+                beyond = builder.icmp_signed(">", e.plus(block, TERMS), e.integer(9))
+                end = builder.select(beyond, e.integer(9), e.plus(block, TERMS))
+                with cgutils.for_range(builder, builder.sub(end, block)) as loop:
+                    t = e.plus(block, loop.index)
+                    place, term = e.plus(e.integer(6), e.load(offsets, t)), e.load(term_places, t)
+                    columns = [e.load_vector(x, e.plus(place, v * e.lanes)) for v in range(vectors)]
+                    for r in range(rows):
+                        weight = e.spread(e.load(weights, e.plus(starts[r], term)))
+                        for v in range(vectors):
+                            e.multiply_add(weight, columns[v], sums[r * vectors + v])
+                for one, total in zip(sums, totals):
+                    builder.store(builder.fadd(builder.load(total), builder.load(one)), total)
+                    builder.store(e.zero, one)
+            for r in range(rows):
+                row = e.plus(e.integer(11), e.times(e.integer(12), r))
                 for v in range(vectors):
-                    e.store_vector(builder.load(sums[r * vectors + v]), out, e.add(row, e.constant(v * e.lanes)))
+                    e.store_vector(builder.load(totals[r * vectors + v]), out, e.plus(row, v * e.lanes))
             return context.get_dummy_value()
 
-        return types.void(weights, weights_start, x, x_start, offsets, first, last, out, out_start, stride), code
+        given = (
+            weights,
+            start,
+            distance,
+            existing,
+            term_places,
+            x,
+            x_start,
+            offsets,
+            first,
+            last,
+            out,
+            out_start,
+            out_distance,
+        )
+        return types.void(*given), code
 
     return tile
 
 
-@lru_cache(maxsize=None)
-def dot_tile(rows: int, terms: int, dtype):
+@cache
+def dot_tile(rows: int, terms: int):
     """out[r, t] += sum of g[r, p] x[offsets[t] + p] over `count` places p, for `rows` rows and `terms` terms.
 
-    Called with (g, its start, g's distance between rows, x, its start, offsets, first term, count, out, its start,
-    out's distance between rows). count is rounded up to whole vectors.
+    Called with (g, place, distance between rows, x, place, offsets, first term, count, out, place, distance between rows).
+    count is rounded up to whole vectors.
     """
 
     @intrinsic
-    def tile(_typing, g, g_start, g_stride, x, x_start, offsets, first, count, out, out_start, stride):
+    def tile(_typing, g, g_start, g_distance, x, x_start, offsets, first, count, out, out_start, out_distance):
         def code(context, builder, signature, arguments):
-            e = _Emitter(context, builder, signature, arguments, dtype)
-            g, x, offsets, out = e.array(0), e.array(3), e.array(5), e.array(8)
-            first = e.integer(6)
-            g_rows = [e.add(e.integer(1), e.mul(e.integer(2), r)) for r in range(rows)]
-            x_rows = [e.add(e.integer(4), e.load(offsets, e.add(first, e.constant(t)))) for t in range(terms)]
+            e = _Emitter(context, builder, signature, arguments, 0)
+            g, x, offsets, out = (e.address(i) for i in (0, 3, 5, 8))
+            g_rows = [e.plus(e.integer(1), e.times(e.integer(2), r)) for r in range(rows)]
+            x_rows = [e.plus(e.integer(4), e.load(offsets, e.plus(e.integer(6), t))) for t in range(terms)]
             sums = e.variables(rows * terms)
-            steps = builder.sdiv(e.add(e.integer(7), e.constant(e.lanes - 1)), e.constant(e.lanes))
+            steps = builder.sdiv(e.plus(e.integer(7), e.lanes - 1), e.constant(e.lanes))
             with cgutils.for_range(builder, steps) as loop:
-                p = e.mul(loop.index, e.lanes)
-                factors = [e.load_vector(g, e.add(row, p)) for row in g_rows]
+                p = e.times(loop.index, e.lanes)
+                factors = [e.load_vector(g, e.plus(row, p)) for row in g_rows]
                 for t in range(terms):
-                    column = e.load_vector(x, e.add(x_rows[t], p))
+                    column = e.load_vector(x, e.plus(x_rows[t], p))
                     for r in range(rows):
                         e.multiply_add(factors[r], column, sums[r * terms + t])
+            totals = e.totals([builder.load(each) for each in sums])
             for r in range(rows):
-                row = e.add(e.integer(9), e.mul(e.integer(10), r))
+                row = e.plus(e.integer(9), e.times(e.integer(10), r))
                 for t in range(terms):
-                    address = builder.gep(out, [e.add(row, e.constant(t))])
-                    total = e.total(builder.load(sums[r * terms + t]))
+                    address, i = builder.gep(out, [e.plus(row, t)]), r * terms + t
+                    total = builder.extract_element(totals[i // e.lanes], INDEX(i % e.lanes))
                     builder.store(builder.fadd(builder.load(address), total), address)
             return context.get_dummy_value()
 
-        return types.void(g, g_start, g_stride, x, x_start, offsets, first, count, out, out_start, stride), code
+        return types.void(g, g_start, g_distance, x, x_start, offsets, first, count, out, out_start, out_distance), code
 
     return tile
+
+
+@intrinsic
+def place_row(_typing, x, start, low, high, out, out_start, count):
+    """out[out_start + j] = x[start + j] where low <= j < high and 0 elsewhere, for j up to count and to a whole vector."""
+
+    def code(context, builder, signature, arguments):
+        e = _Emitter(context, builder, signature, arguments, 0)
+        x, out = e.address(0), e.address(4)
+        steps = builder.sdiv(e.plus(e.integer(6), e.lanes - 1), e.constant(e.lanes))
+        with cgutils.for_range(builder, steps) as loop:
+            j = e.times(loop.index, e.lanes)
+            mask = e.between(j, e.integer(2), e.integer(3))
+            row = e.vector_address(x, e.plus(e.integer(1), j))
+            e.store_vector(e.masked("load", e.vector, row, INDEX(e.bytes), mask, e.zero), out, e.plus(e.integer(5), j))
+        return context.get_dummy_value()
+
+    return types.void(x, start, low, high, out, out_start, count), code
+
+
+@intrinsic
+def store_row(_typing, x, start, count, added, out, out_start):
+    """out[out_start + j] = x[start + j] + added for j in range(count). x is read up to a whole vector."""
+
+    def code(context, builder, signature, arguments):
+        e = _Emitter(context, builder, signature, arguments, 0)
+        x, out = e.address(0), e.address(4)
+        added = e.spread(arguments[3])
+        steps = builder.sdiv(e.plus(e.integer(2), e.lanes - 1), e.constant(e.lanes))
+        with cgutils.for_range(builder, steps) as loop:
+            j = e.times(loop.index, e.lanes)
+            value = builder.fadd(e.load_vector(x, e.plus(e.integer(1), j)), added)
+            to = e.vector_address(out, e.plus(e.integer(5), j))
+            e.masked("store", ir.VoidType(), value, to, INDEX(e.bytes), e.between(j, e.constant(0), e.integer(2)))
+        return context.get_dummy_value()
+
+    return types.void(x, start, count, added, out, out_start), code

@@ -8,7 +8,7 @@ import math
 import numpy as np
 from numpy.lib.stride_tricks import as_strided as _strides
 
-from .. import batching, dtypes
+from .. import batching, dtypes, kernels
 from ..op import op, public, twin
 from ..tensor import Tensor
 from .arrange import pad
@@ -31,7 +31,20 @@ def per_dimension(value, n, name):
     return value
 
 
-# Convolution: three operations, each bilinear, each the gradient of the others. im2col and one matrix product per group.
+# Convolution: three operations, each bilinear, each the gradient of the others. With NumPy, im2col and one matrix product per
+# group; large ones in one and two dimensions are done by kernels/conv.py.
+
+KERNEL_FROM = kernels.FUSED  # multiply-adds: from here on the kernels are faster
+
+
+def _in_kernels(g_shape, x, weight_shape):
+    """Whether kernels take a convolution whose output has g_shape."""
+    return (
+        math.prod(g_shape) * math.prod(weight_shape[1:]) >= KERNEL_FROM
+        and x.dtype in (np.float32, np.float64)
+        and x.ndim <= 4
+        and 0 not in (*g_shape, *x.shape, *weight_shape)
+    )
 
 
 def _windows(x, kernel, stride, padding, dilation, out=None):
@@ -53,6 +66,10 @@ def _columns(x, kernel, stride, padding, dilation, groups, out=None):
 
 
 def _conv_arrays(x, weight, bias, stride, padding, dilation, groups, sizes=None):
+    geometry = zip(x.shape[2:], weight.shape[2:], stride, padding, dilation)
+    out = sizes or tuple((s + 2 * p - d * (k - 1) - 1) // t + 1 for s, k, t, p, d in geometry)
+    if _in_kernels((x.shape[0], weight.shape[0], *out), x, weight.shape):
+        return kernels.conv.forward(x, weight, bias, stride, padding, dilation, groups, out)
     columns, out = _columns(x, weight.shape[2:], stride, padding, dilation, groups, sizes)
     w = weight.reshape(groups, weight.shape[0] // groups, math.prod(weight.shape[1:]))
     y = np.matmul(w, columns).reshape(x.shape[0], weight.shape[0], *out)
@@ -62,6 +79,8 @@ def _conv_arrays(x, weight, bias, stride, padding, dilation, groups, sizes=None)
 
 
 def _conv_input_arrays(g, weight, spatial, stride, padding, dilation, groups):
+    if _in_kernels(g.shape, g, weight.shape):
+        return kernels.conv.input_gradient(g, weight, tuple(spatial), stride, padding, dilation, groups)
     n, kernel = g.shape[0], weight.shape[2:]
     w = weight.reshape(groups, weight.shape[0] // groups, math.prod(weight.shape[1:]))
     columns = np.matmul(w.swapaxes(1, 2), g.reshape(n, groups, g.shape[1] // groups, math.prod(g.shape[2:])))
@@ -75,6 +94,10 @@ def _conv_input_arrays(g, weight, spatial, stride, padding, dilation, groups):
 
 
 def _conv_weight_arrays(g, x, kernel, stride, padding, dilation, groups):
+    if _in_kernels(g.shape, x, (g.shape[1], x.shape[1] // groups, *kernel)):
+        total = kernels.conv.weight_gradient(g, x, tuple(kernel), stride, padding, dilation, groups)
+        if total is not None:
+            return total
     columns, _out = _columns(x, kernel, stride, padding, dilation, groups, g.shape[2:])
     products = np.matmul(g.reshape(g.shape[0], groups, g.shape[1] // groups, math.prod(g.shape[2:])), columns.swapaxes(2, 3))
     return np.add.reduce(products, 0).reshape(g.shape[1], x.shape[1] // groups, *kernel)

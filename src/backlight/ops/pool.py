@@ -8,6 +8,7 @@ from functools import lru_cache
 
 import numpy as np
 
+from .. import kernels
 from ..codegen import named
 from ..op import op, public, twin, write_out
 from ..tensor import Tensor, dimension
@@ -50,7 +51,7 @@ def _combine(axes, spatial):
         )
         outside = (outside[:, None, :, None] | bad[None, :, None, :]).reshape(table.shape)
         shape.append(places.shape[0])
-    return np.where(outside, -1, table), tuple(shape)
+    return np.asfortranarray(np.where(outside, -1, table)), tuple(shape)  # columns contiguous: kernels go along outputs
 
 
 @lru_cache(maxsize=256)
@@ -70,7 +71,17 @@ def _flat(x, n):
     return x.reshape(*x.shape[: x.ndim - n], math.prod(x.shape[x.ndim - n :]))
 
 
+KERNEL_FROM = kernels.FUSED  # results: from here on kernels/pool.py is faster
+
+
+def _in_kernels(x, size):
+    """Whether kernels compute so many results of x."""
+    return size >= KERNEL_FROM and x.dtype in (np.float32, np.float64) and x.size > 0
+
+
 def _max_pool_arrays(x, table, out):
+    if _in_kernels(x, math.prod(x.shape[: x.ndim - len(out)]) * len(table)):
+        return kernels.pool.max_pool(x, table, out)
     flat = _flat(x, len(out))
     lowest = -np.inf if x.dtype.kind in "fV" else np.iinfo(x.dtype).min
     padded = np.concatenate([flat, np.full((*flat.shape[:-1], 1), lowest, x.dtype)], -1)
@@ -100,6 +111,8 @@ def unpool(g, shape, out, sizes):
 
 
 def _unpool_arrays(g, shape, out, sizes):
+    if _in_kernels(g, g.size):
+        return kernels.pool.max_pool_gradient(g, out[1], shape, len(sizes))
     lead = shape[: len(shape) - len(sizes)]
     rows = math.prod(lead)
     n = math.prod(shape[len(lead) :])
@@ -180,6 +193,8 @@ max_pool1d, max_pool2d, max_pool3d = map(_max_pool_face, (1, 2, 3))
 
 
 def _avg_arrays(x, table, out, divisor):
+    if _in_kernels(x, math.prod(x.shape[: x.ndim - len(out)]) * len(table)):
+        return kernels.pool.average_pool(x, table, out, divisor)
     flat = _flat(x, len(out))
     padded = np.concatenate([flat, np.zeros((*flat.shape[:-1], 1), x.dtype)], -1)
     total = np.add.reduce(np.take(padded, table, -1), -1)
@@ -188,6 +203,8 @@ def _avg_arrays(x, table, out, divisor):
 
 
 def _avg_back_arrays(g, shape, table, out, divisor):
+    if _in_kernels(g, g.size):
+        return kernels.pool.average_pool_gradient(g, shape, table, out, divisor)
     lead = shape[: len(shape) - len(out)]
     g = _flat(g, len(out)) / divisor.astype(g.dtype)
     total = np.zeros((*lead, math.prod(shape[len(lead) :]) + 1), g.dtype)
