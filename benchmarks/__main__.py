@@ -65,6 +65,7 @@ def measure(wanted: list[str], threads: list[str], rounds: int) -> dict:
     result: dict = {"machine": machine(), "rounds": rounds, "timed": {}, "memory": {}}
     rows = [name for name in wanted if name in workloads.ROWS]
     if rows and memory.AVAILABLE:
+        print(f"memory of {len(rows)} rows", flush=True)
         with compare.Workers("1") as workers:
             result["memory"] = {name: compare.peaks(workers, name) for name in rows}
     for n in threads if rows else ():

@@ -241,15 +241,11 @@ def test_distributions(torch):
 def test_a_transformer(torch):
     replay = recorded(torch, transformer).step()
     assert replay.compare() == []
-    fused = {"ScaledDotProductFlashAttentionForCpuBackward0"} if torch is pytorch else set()
-    assert {step.step.name for step in replay.steps if not step.replayed} == fused
+    left = [step for step in replay.steps if not step.replayed]  # on PyTorch one node computes attention under a mask, too
+    assert {step.reason for step in left} <= ({"Backlight's fused attention takes no mask"} if torch is pytorch else set())
 
 
 NOT_REPLAYED = {  # on PyTorch: its nodes do more than one of Backlight's operations
-    "attention": (
-        lambda T: f(T).scaled_dot_product_attention(n(T, 1, 2, 4, 3), n(T, 1, 2, 4, 3), n(T, 1, 2, 4, 3)),
-        "ScaledDotProductFlashAttentionForCpuBackward0",
-    ),
     "lstm": (lambda T: T.nn.LSTM(3, 4)(T.randn(5, 2, 3))[0], "MkldnnRnnLayerBackward0"),
 }
 

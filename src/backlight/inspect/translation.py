@@ -6,6 +6,7 @@ node, which adds to what is known under Backlight's names, or raises `Unknown` a
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -281,6 +282,14 @@ def _layer_norm(known: Known) -> None:
     known.set(dims=dims, shape=(1,) * outer + tuple(normalized), eps=eps)
 
 
+def _attention(known: Known) -> None:
+    if known.tensors.get("attn_mask") is not None:
+        raise Unknown("Backlight's fused attention takes no mask")
+    scale = known.parameters.get("scale")
+    known.result = known.tensor("output"), known.tensor("logsumexp")
+    known.set(scale=1 / math.sqrt(known.shape[-1]) if scale is None else scale, causal=known.parameters["is_causal"])
+
+
 def _convolution(known: Known) -> None:
     known.set("convolution_input" if known.parameters["transposed"] else "convolution")
 
@@ -479,7 +488,7 @@ TRANSLATIONS: dict[str, Callable[[Known], None]] = {
     "Elu": _renamed(rate="input_scale"), "Celu": _celu, "Gelu": _gelu, "Hardtanh": _renamed(low="min_val", high="max_val"),
     "NllLoss": _nll_loss, "NllLoss2D": _nll_loss, "Embedding": _embedding, "NativeDropout": _dropout,
     "NativeBatchNorm": _batch_norm, "NativeLayerNorm": _layer_norm, "NativeGroupNorm": _renamed(groups="group"),
-    "Convolution": _convolution, "MaxPool2DWithIndices": _max_pool, "MaxPool3DWithIndices": _max_pool,
+    "ScaledDotProductFlashAttentionForCpu": _attention, "Convolution": _convolution, "MaxPool2DWithIndices": _max_pool, "MaxPool3DWithIndices": _max_pool,
     "AvgPool2D": _average_pool, "AvgPool3D": _average_pool,
     "LeakyRelu": _leaky_relu, "IndexPut": _index_put, "MaskedSelect": _masked_select,
     "IndexAdd": _index_add, "GridSampler2D": _grid_sampler, "GridSampler3D": _grid_sampler, "AffineGridGenerator": _affine_grid,

@@ -46,6 +46,12 @@ ELEMENTWISE = {
 }
 
 
+def compute(size: int, *arrays) -> bool:
+    """Whether kernels compute with these arrays (None: one that isn't there): the first has `size` elements, all have one type."""
+    first = arrays[0].dtype
+    return arrays[0].size >= size and first.char in "fd" and all([a is None or a.dtype is first for a in arrays])
+
+
 def elementwise_forms(op) -> dict:
     """What an operation's generated code calls for large arrays: `large`, and `f0_l`, `f1_l`, ... for the gradients.
 

@@ -200,7 +200,7 @@ def bilinear(input1, input2, weight, bias=None):
 
 def _attention_arrays(q, k, v, scale, causal):
     """(output, logarithms of the softmax's denominators)."""
-    if q.size >= FUSED and kernels.attention.has_kernel(q, k, v):
+    if kernels.compute(FUSED, q, k, v) and kernels.attention.has_kernel(q, k, v):
         return kernels.attention.forward(q, k, v, scale, causal)
     scores = np.matmul(q * q.dtype.type(scale), k.swapaxes(-2, -1))
     if causal:
@@ -214,7 +214,7 @@ def _attention_arrays(q, k, v, scale, causal):
 def _attention_gradient_arrays(grads, q, k, v, out, scale, causal):
     out, logarithms = out
     g = grads[0]
-    if q.size >= FUSED and kernels.attention.has_kernel(q, k, v):
+    if kernels.compute(FUSED, q, k, v, g) and kernels.attention.has_kernel(q, k, v):
         return kernels.attention.backward(g, q, k, v, out, logarithms, scale, causal)
     scaled = q * q.dtype.type(scale)
     weights = np.exp(np.matmul(scaled, k.swapaxes(-2, -1)) - logarithms[..., None])

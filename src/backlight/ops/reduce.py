@@ -83,7 +83,7 @@ def _total(x, dims, keepdim):
         for part in parts:
             total = total + part
         return total.reshape((1,) * x.ndim) if keepdim else total
-    if x.size >= ONE_PASS and x.dtype.char in "fd" and (x.flags.c_contiguous or x.flags.f_contiguous):
+    if x.size >= ONE_PASS and kernels.compute(ONE_PASS, x) and (x.flags.c_contiguous or x.flags.f_contiguous):
         total = kernels.rows.total(x)
         return total.reshape((1,) * x.ndim) if keepdim else total
     return np.add.reduce(x, dims, x.dtype, None, keepdim)
@@ -620,15 +620,15 @@ _count_nonzero = op("count_nonzero", lambda x, dims: np.asarray(np.count_nonzero
 # Softmax and its relatives
 
 
-def _has_row_kernel(x, dim):
-    """Whether kernels work along `dim` of x: it is the last one of many short floating point numbers."""
-    return x.size >= FUSED and dim == x.ndim - 1 and x.dtype.char in "fd"
+def _has_row_kernel(dim, *arrays):
+    """Whether kernels work along `dim` of these arrays of one shape: it is the last one."""
+    return dim == arrays[0].ndim - 1 and kernels.compute(FUSED, *arrays)
 
 
 def _softmax_arrays(x, dim):
     if not x.size:
         return x.copy()
-    if _has_row_kernel(x, dim):
+    if _has_row_kernel(dim, x):
         return kernels.rows.softmax(x)
     e = np.exp(x - np.maximum.reduce(x, dim, keepdims=True))
     e /= np.add.reduce(e, dim, keepdims=True)
@@ -638,7 +638,7 @@ def _softmax_arrays(x, dim):
 def _log_softmax_arrays(x, dim):
     if not x.size:
         return x.copy()
-    if _has_row_kernel(x, dim):
+    if _has_row_kernel(dim, x):
         return kernels.rows.log_softmax(x)
     shifted = x - np.maximum.reduce(x, dim, keepdims=True)
     shifted -= np.log(np.add.reduce(np.exp(shifted), dim, keepdims=True))
@@ -652,7 +652,7 @@ _log_softmax = op("log_softmax", _log_softmax_arrays,
 
 
 def _softmax_gradient_arrays(g, out, dim):
-    if _has_row_kernel(out, dim):
+    if _has_row_kernel(dim, out, g):
         return kernels.rows.softmax_gradient(g, out)
     return out * (g - np.add.reduce(g * out, dim, keepdims=True))
 
@@ -664,7 +664,7 @@ def softmax_gradient(g, out, dim):
 
 
 def _log_softmax_gradient_arrays(g, out, dim):
-    if _has_row_kernel(out, dim):
+    if _has_row_kernel(dim, out, g):
         return kernels.rows.log_softmax_gradient(g, out)
     e = np.exp(out)
     e *= np.add.reduce(g, dim, keepdims=True)
