@@ -290,6 +290,10 @@ def _attention(known: Known) -> None:
     known.set(scale=1 / math.sqrt(known.shape[-1]) if scale is None else scale, causal=known.parameters["is_causal"])
 
 
+def _recurrent_layer(_known: Known) -> None:
+    raise Unknown("PyTorch keeps the gates in a form of its own")
+
+
 def _convolution(known: Known) -> None:
     known.set("convolution_input" if known.parameters["transposed"] else "convolution")
 
@@ -488,7 +492,8 @@ TRANSLATIONS: dict[str, Callable[[Known], None]] = {
     "Elu": _renamed(rate="input_scale"), "Celu": _celu, "Gelu": _gelu, "Hardtanh": _renamed(low="min_val", high="max_val"),
     "NllLoss": _nll_loss, "NllLoss2D": _nll_loss, "Embedding": _embedding, "NativeDropout": _dropout,
     "NativeBatchNorm": _batch_norm, "NativeLayerNorm": _layer_norm, "NativeGroupNorm": _renamed(groups="group"),
-    "ScaledDotProductFlashAttentionForCpu": _attention, "Convolution": _convolution, "MaxPool2DWithIndices": _max_pool, "MaxPool3DWithIndices": _max_pool,
+    "ScaledDotProductFlashAttentionForCpu": _attention, "MkldnnRnnLayer": _recurrent_layer,
+    "Convolution": _convolution, "MaxPool2DWithIndices": _max_pool, "MaxPool3DWithIndices": _max_pool,
     "AvgPool2D": _average_pool, "AvgPool3D": _average_pool,
     "LeakyRelu": _leaky_relu, "IndexPut": _index_put, "MaskedSelect": _masked_select,
     "IndexAdd": _index_add, "GridSampler2D": _grid_sampler, "GridSampler3D": _grid_sampler, "AffineGridGenerator": _affine_grid,

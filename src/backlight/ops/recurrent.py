@@ -1,14 +1,17 @@
 """Recurrent networks: the cells, lstm, gru and rnn over whole sequences, and packed sequences.
 
 The input's share of all gates is one matrix product for the whole sequence; a step then is one product with the hidden
-state and one operation for the cell.
+state and one operation for the cell. Where kernels can do it, all steps of a layer are one operation.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from ..op import arrays_form, op, public
+from .. import kernels
+from ..kernels import FUSED
+from ..op import arrays_form, op, public, twin
+from ..state import modes
 from .join import cat, stack, unbind
 from .linalg import linear
 from .matrix import join
@@ -135,6 +138,70 @@ def rnn_relu_cell(input, hx, w_ih, w_hh, b_ih=None, b_hh=None):
     return _relu(linear(input, w_ih, b_ih), (hx,), w_hh, b_hh)[0]
 
 
+# A layer in one direction as one operation, where kernels compute it: otherwise it is a scan of steps, and so are its second
+# derivatives.
+
+
+def _scanned(cell, g, inputs, reverse):
+    """The gradients of a layer's inputs, as operations: those of the same layer step by step."""
+    from .. import autograd
+
+    x, w_ih, w_hh, b_ih, b_hh, *initial = inputs = [x if x is None or x.requires_grad else x.detach().requires_grad_() for x in inputs]
+    outputs, state = _scan(cell, list(unbind(linear(x, w_ih, b_ih), 0)), tuple(initial), (w_hh, b_hh), reverse)
+    pairs = [(result, each) for result, each in zip((stack(outputs, 0), *state), g) if each is not None]
+    given = [x for x in inputs if x is not None]
+    found = iter(autograd.grad([y for y, _ in pairs], given, [each for _, each in pairs], create_graph=True))
+    return tuple([None if x is None else next(found) for x in inputs])
+
+
+def _lstm_layer_gradient_arrays(g, x, w_ih, w_hh, b_ih, _b_hh, h, c, outputs, reverse):
+    out, _h, _c, gates, cells = outputs
+    return kernels.recurrent.lstm_gradient(g[0], g[1], g[2], x, w_ih, w_hh, b_ih is not None, h, c, out, gates, cells, reverse)
+
+
+@twin(_lstm_layer_gradient_arrays)
+def lstm_layer_gradient(g, x, w_ih, w_hh, b_ih, b_hh, h, c, _outputs, reverse):
+    """The gradients of an LSTM's layer, as operations."""
+    return _scanned(_lstm, g, (x, w_ih, w_hh, b_ih, b_hh, h, c), reverse)
+
+
+def _gru_layer_gradient_arrays(g, x, w_ih, w_hh, b_ih, _b_hh, h, outputs, reverse):
+    out, _h, gates, hidden_new = outputs
+    return kernels.recurrent.gru_gradient(g[0], g[1], x, w_ih, w_hh, b_ih is not None, h, out, gates, hidden_new, reverse)
+
+
+@twin(_gru_layer_gradient_arrays)
+def gru_layer_gradient(g, x, w_ih, w_hh, b_ih, b_hh, h, _outputs, reverse):
+    """The gradients of a GRU's layer, as operations."""
+    return _scanned(_gru, g, (x, w_ih, w_hh, b_ih, b_hh, h), reverse)
+
+
+_lstm_layer = op("lstm_layer", lambda *inputs: kernels.recurrent.lstm(*inputs), node="MkldnnRnnLayerBackward0",
+    joint=lambda g, input, w_ih, w_hh, b_ih, b_hh, hx, cx, out, reverse:
+        lstm_layer_gradient(g, input, w_ih, w_hh, b_ih, b_hh, hx, cx, out, reverse),
+    outputs=5, nondifferentiable=(3, 4), optional=("b_ih", "b_hh"))  # fmt: skip
+_gru_layer = op("gru_layer", lambda *inputs: kernels.recurrent.gru(*inputs),
+    joint=lambda g, input, w_ih, w_hh, b_ih, b_hh, hx, out, reverse:
+        gru_layer_gradient(g, input, w_ih, w_hh, b_ih, b_hh, hx, out, reverse),
+    outputs=4, nondifferentiable=(2, 3), optional=("b_ih", "b_hh"))  # fmt: skip
+
+
+def _layer_of(cell, input, w_ih, w_hh, biases, initial):
+    """The operation that computes this layer, or None."""
+    layer = _LAYERS.get(cell)
+    if layer is None or modes.levels or len(initial[0].shape) != 2 or w_hh.array.shape[1] != initial[0].array.shape[1]:
+        return None
+    arrays = [None if x is None else x.array for x in (input, w_ih, w_hh, *biases, *initial)]
+    hidden = w_hh.array.shape[1]
+    fits = input.array.shape[1] == initial[0].array.shape[0] and kernels.compute(1, *arrays)
+    if not fits or input.array.shape[0] * input.array.shape[1] * len(w_hh.array) < FUSED:
+        return None
+    return layer if kernels.recurrent.has_kernel(hidden, w_hh.array.dtype) else None
+
+
+_LAYERS = {_lstm: _lstm_layer, _gru: _gru_layer}
+
+
 # Whole sequences
 
 
@@ -189,6 +256,12 @@ def _recurrent(cell, states, input, batch_sizes, params, has_biases, num_layers,
             i = layer * directions + direction
             w_ih, w_hh, *more = params[i * count : (i + 1) * count]
             b_ih, b_hh = more[:2] if has_biases else (None, None)
+            one = None if packed or len(more) > 2 else _layer_of(cell, input, w_ih, w_hh, (b_ih, b_hh), initial[i])
+            if one is not None:
+                output, *state = one(input, w_ih, w_hh, b_ih, b_hh, *initial[i], bool(direction))
+                results.append(output)
+                last.append(tuple(state[: len(states)]))
+                continue
             gates = linear(input, w_ih, b_ih)
             steps = list(gates.split(sizes, 0) if packed else unbind(gates, 0))
             weights = (w_hh, b_hh, *more[2 * bool(has_biases) :])
