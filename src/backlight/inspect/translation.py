@@ -265,7 +265,7 @@ def _channels(known: Known) -> tuple[int, ...]:
 def _batch_norm(known: Known) -> None:
     shape, eps = _channels(known), known.parameters["eps"]
     if known.parameters["training"]:
-        known.set("native_batch_norm", dims=tuple(i for i in range(len(shape)) if i != 1), shape=shape)
+        known.set("native_batch_norm", dims=tuple(i for i in range(len(shape)) if i != 1), shape=shape, moments=None)
     else:
         known.set("batch_norm_eval", shape=shape)
         known.tensors["mean"] = known.tensor("running_mean").reshape(shape)

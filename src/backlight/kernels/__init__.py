@@ -36,6 +36,7 @@ def _from(size: int) -> int:
 # themselves; where it takes several, or one that isn't vectorised, a kernel pays soon.
 ONE_PASS = _from(1 << 19)
 FUSED = _from(1 << 13)
+CHANNEL = 16  # numbers of one channel in a sample: with fewer, kernels don't fill vectors
 
 # The elementwise operations that have kernels, by the names of their declarations. scalar.py computes them.
 ELEMENTWISE = {

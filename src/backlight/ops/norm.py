@@ -7,7 +7,7 @@ import builtins
 import numpy as np
 
 from .. import batching, dtypes, engine, kernels
-from ..kernels import FUSED
+from ..kernels import CHANNEL, FUSED
 from ..op import op, public, twin
 from ..state import modes
 from ..tensor import Tensor
@@ -74,13 +74,59 @@ def affine_gradient(g, x, weight, bias_shape, dims, shape, eps):
 _layer_norm = op("native_layer_norm", _affine_arrays,
     joint=lambda g, input, weight, bias_shape, _out, dims, shape, eps: affine_gradient(g, input, weight, bias_shape, dims, shape, eps),
     optional=("weight", "bias"), batch=batching.normalise_rule)  # fmt: skip
-_batch_norm_train = op("native_batch_norm", _affine_arrays,
-    joint=lambda g, input, weight, bias_shape, _out, dims, shape, eps: affine_gradient(g, input, weight, bias_shape, dims, shape, eps),
+_batch_norm_train = op("native_batch_norm", lambda *arguments: _batch_arrays(*arguments),
+    joint=lambda g, input, weight, bias_shape, _out, dims, shape, eps, moments:
+        batch_gradient(g, input, weight, bias_shape, dims, shape, eps, moments),
     optional=("weight", "bias"), batch=batching.normalise_rule)  # fmt: skip
 _group_norm = op("native_group_norm",
     lambda x, weight, bias, groups, eps: _group_arrays(x, weight, bias, groups, eps),
     joint=lambda g, input, weight, bias_shape, _out, groups, eps: group_gradient(g, input, weight, bias_shape, groups, eps),
     optional=("weight", "bias"), batch=batching.group_norm_rule)  # fmt: skip
+
+
+def _by_channels(x, *others):
+    """Whether kernels compute with these arrays channel by channel."""
+    return x.ndim > 2 and x.size >= x.shape[0] * x.shape[1] * CHANNEL and kernels.compute(FUSED, x, *others)
+
+
+def _scale(variance, eps):
+    return 1 / np.sqrt(variance + variance.dtype.type(eps))
+
+
+def _channel_moments(x, dims):
+    """The mean and the variance of each channel, flat."""
+    if _by_channels(x):
+        return kernels.channels.moments(x)
+    mean_, _centred, variance = _moments_of(x, dims)
+    return mean_.reshape(-1), variance.reshape(-1)
+
+
+def _batch_arrays(x, weight, bias, dims, shape, eps, moments):
+    """moments: what _channel_moments found; None under function transforms, where a batch of samples has its own."""
+    if moments is None:
+        return _affine_arrays(x, weight, bias, dims, shape, eps)
+    mean_, scale = moments[0], _scale(moments[1], eps)
+    if _by_channels(x, weight, bias):
+        return kernels.channels.normalize(x, mean_, scale, weight, bias)
+    y = (x - mean_.reshape(shape)) * scale.reshape(shape)
+    if weight is not None:
+        y *= weight.reshape(shape)
+    if bias is not None:
+        y += bias.reshape(shape)
+    return y
+
+
+def _batch_gradient_arrays(g, x, weight, bias_shape, dims, shape, eps, moments):
+    if moments is None or not _by_channels(x, g, weight):
+        return _affine_gradient_arrays(g, x, weight, bias_shape, dims, shape, eps)
+    gx, gw, gb = kernels.channels.gradient(g, x, moments[0], _scale(moments[1], eps), weight, True)
+    return gx, None if weight is None else gw, None if bias_shape is None else gb
+
+
+@twin(_batch_gradient_arrays)
+def batch_gradient(g, x, weight, bias_shape, dims, shape, eps, _moments):
+    """Gradients of batch norm in training, as operations."""
+    return affine_gradient(g, x, weight, bias_shape, dims, shape, eps)
 
 
 def _channel_shape(ndim):
@@ -229,16 +275,16 @@ def batch_norm(
     if training:
         if running_mean is not None and modes.levels:
             _move_statistics(input.detach(), running_mean, running_var, momentum, dims)
-        elif running_mean is not None and x.size:
-            mean_, _centred, variance = _moments_of(x, dims)
-            n = _count(x.shape, dims)
-            for running, new in ((running_mean, mean_), (running_var, variance * (n / builtins.max(n - 1, 1)))):
-                running.array *= running.array.dtype.type(1 - momentum)
-                running.array += (momentum * new.reshape(-1)).astype(running.array.dtype)
-                bump(running)
         if not x.size:
             return input * 1
-        return _batch_norm_train(input, weight, bias, dims, shape, eps)
+        moments = None if modes.levels else _channel_moments(x, dims)
+        if running_mean is not None and moments is not None:
+            n = _count(x.shape, dims)
+            for running, new in ((running_mean, moments[0]), (running_var, moments[1] * (n / builtins.max(n - 1, 1)))):
+                running.array *= running.array.dtype.type(1 - momentum)
+                running.array += (momentum * new).astype(running.array.dtype)
+                bump(running)
+        return _batch_norm_train(input, weight, bias, dims, shape, eps, moments)
     if modes.levels:
         scale = reshape((running_var.detach() + eps).rsqrt(), shape)
         return _batch_norm_eval(input, weight, bias, reshape(running_mean.detach(), shape), scale, shape)
@@ -259,6 +305,8 @@ def _move_statistics(x, running_mean, running_var, momentum, dims):
 
 
 def _batch_norm_eval_arrays(x, weight, bias, mean_, scale, shape):
+    if mean_.size == scale.size == x.shape[1] and _by_channels(x, weight, bias, mean_, scale):
+        return kernels.channels.normalize(x, mean_.reshape(-1), scale.reshape(-1), weight, bias)
     y = (x - mean_) * scale
     if weight is not None:
         y = y * weight.reshape(shape)

@@ -1,0 +1,108 @@
+"""Batch norm: statistics of each channel of (N, C, S), normalised values and gradients. A thread takes a channel at a time."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from . import threads
+from .compiling import kernel, summing, take
+from .rows import row_deviation, row_sum
+from .scalar import like
+
+def as_channels(x):
+    """x as a dense (N, C, S)."""
+    return np.ascontiguousarray(x).reshape(x.shape[0], x.shape[1], -1)
+
+
+@kernel
+def _moments(x, means, variances, queue):
+    samples, channels, places = x.shape
+    count = samples * places
+    while True:
+        c = take(queue)
+        if c >= channels:
+            return
+        total = 0.0
+        for n in range(samples):
+            total += row_sum(x[n, c])
+        mean = like(x[0, 0, 0], total / count)
+        total = 0.0
+        for n in range(samples):
+            total += row_deviation(x[n, c], mean)
+        means[c], variances[c] = mean, total / count
+
+
+@kernel
+def _normalize(x, means, scales, weight, bias, out, queue):
+    samples, channels, _places = x.shape
+    while True:
+        c = take(queue)
+        if c >= channels:
+            return
+        mean, scale, w, b = means[c], scales[c], weight[c], bias[c]
+        for n in range(samples):
+            row, result = x[n, c], out[n, c]
+            for i in range(result.size):
+                result[i] = (row[i] - mean) * scale * w + b
+
+
+@summing
+def _gradient_sums(gradient, row, mean, scale):
+    """The sums of g, and of g times the normalised row."""
+    plain, along = like(mean, 0), like(mean, 0)
+    for i in range(row.size):
+        plain += gradient[i]
+        along += gradient[i] * ((row[i] - mean) * scale)
+    return plain, along
+
+
+@kernel
+def _gradient(g, x, means, scales, weight, of_statistics, out, of_weight, of_bias, queue):
+    samples, channels, places = x.shape
+    count = samples * places
+    while True:
+        c = take(queue)
+        if c >= channels:
+            return
+        mean, scale = means[c], scales[c]
+        plain, along = 0.0, 0.0
+        for n in range(samples):
+            a, b = _gradient_sums(g[n, c], x[n, c], mean, scale)
+            plain += a
+            along += b
+        of_bias[c], of_weight[c] = plain, along
+        factor = scale * weight[c]
+        mean_g, mean_along = like(mean, plain / count), like(mean, along / count)
+        if not of_statistics:
+            mean_g, mean_along = like(mean, 0), like(mean, 0)
+        for n in range(samples):
+            row, gradient, result = x[n, c], g[n, c], out[n, c]
+            for i in range(result.size):
+                result[i] = (gradient[i] - mean_g - (row[i] - mean) * scale * mean_along) * factor
+
+
+def moments(x):
+    """The mean and the variance (of the population) of each channel, each (C)."""
+    x = as_channels(x)
+    means, variances = np.empty(x.shape[1], x.dtype), np.empty(x.shape[1], x.dtype)
+    threads.run(_moments, x.shape[1], x, means, variances)
+    return means, variances
+
+
+def _or(value, neutral, means):
+    return np.full_like(means, neutral) if value is None else np.ascontiguousarray(value)
+
+
+def normalize(x, means, scales, weight, bias):
+    """(x - mean) * scale * weight + bias for each channel."""
+    out = np.empty(x.shape, x.dtype)
+    threads.run(_normalize, x.shape[1], as_channels(x), means, scales, _or(weight, 1, means), _or(bias, 0, means), as_channels(out))
+    return out
+
+
+def gradient(g, x, means, scales, weight, of_statistics):
+    """The gradients of x, weight and bias. of_statistics: whether means and scales are those of x and change with it."""
+    out, of_weight, of_bias = np.empty(x.shape, x.dtype), np.empty_like(means), np.empty_like(means)
+    arguments = as_channels(g), as_channels(x), means, scales, _or(weight, 1, means), of_statistics, as_channels(out)
+    threads.run(_gradient, x.shape[1], *arguments, of_weight, of_bias)
+    return out, of_weight, of_bias
