@@ -17,12 +17,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from . import threads
+from . import threads, winograd
 from .conv_loops import correlation_kernel, weight_kernel
 from .tiles import lanes
 
 BUFFER = 384 << 10  # bytes of input in a block: together with weights and results it fits into 1 MB
-PLACES = 2048  # results in one row of a block
+PLACES = 1024  # results in one row of a block: rows of several terms fit into the first-level cache
 PARTS = 8  # parts of the batch whose weight gradients are added last: fixed, so that sums don't depend on threads
 PART_BYTES = 32 << 20  # of all parts together
 
@@ -34,6 +34,10 @@ DOT_TILES = ((4, 6, 1.0), (6, 4, 1.0), (3, 8, 1.0), (2, 9, 0.8), (1, 9, 0.45))
 
 def forward(x, weight, bias, stride, padding, dilation, groups, sizes):
     """(N, C, *S), (O, C/groups, *K), (O) -> (N, O, *sizes)."""
+    if winograd.takes(x.shape[1], weight.shape[0], weight.shape[2:], stride, dilation, groups, sizes):
+        y = winograd.forward(x, weight, bias, padding, sizes)
+        if y is not None:
+            return y
     x, weight, n = _as_pictures(x), _as_pictures(weight), x.ndim
     plan = _forward_plan(
         x.shape, weight.shape, *_pairs(n, stride, padding, dilation, sizes), groups, x.dtype, threads.get_threads()
@@ -44,6 +48,10 @@ def forward(x, weight, bias, stride, padding, dilation, groups, sizes):
 
 def input_gradient(g, weight, spatial, stride, padding, dilation, groups):
     """(N, O, *S'), (O, C/groups, *K) -> (N, C, *spatial)."""
+    if winograd.takes(g.shape[1], weight.shape[1], weight.shape[2:], stride, dilation, groups, spatial):
+        x = winograd.input_gradient(g, weight, spatial, padding)
+        if x is not None:
+            return x
     g, weight, n = _as_pictures(g), _as_pictures(weight), g.ndim
     plan = _input_plan(
         g.shape, weight.shape, *_pairs(n, stride, padding, dilation, spatial), groups, g.dtype, threads.get_threads()

@@ -12,6 +12,7 @@ import numpy as np
 
 from . import threads
 from .compiling import kernel, take
+from .tiles import select
 
 CHUNK = 1 << 14  # elements
 
@@ -70,18 +71,17 @@ def _max_pool(x, table, per_chunk, values, where, queue):
         if first >= x.shape[0]:
             return
         for n in range(first, min(first + per_chunk, x.shape[0])):
-            plane, best, found = x[n], values[n], where[n]
+            plane, maxima, found = x[n], values[n], where[n]
             places = table[0]
-            for j in range(best.size):
-                best[j], found[j] = plane[max(places[j], 0)], places[j]
+            for j in range(maxima.size):
+                maxima[j], found[j] = plane[max(places[j], 0)], places[j]
             for k in range(1, table.shape[0]):
                 places = table[k]
-                for j in range(best.size):
-                    place = places[j]
+                for j in range(maxima.size):
+                    place, at, best = places[j], found[j], maxima[j]
                     value = plane[max(place, 0)]
-                    better = (place >= 0) & ((value > best[j]) | (value != value) | (found[j] < 0))
-                    best[j] = value if better else best[j]
-                    found[j] = place if better else found[j]
+                    better = (place >= 0) & ((value > best) | (value != value) | (at < 0))
+                    maxima[j], found[j] = select(better, value, best), select(better, place, at)
 
 
 @kernel

@@ -28,7 +28,7 @@ def lanes(dtype) -> int:
     return VECTOR_BYTES // np.dtype(dtype).itemsize
 
 
-class _Emitter:
+class Emitter:
     """Writes the code of one call: its arguments, and loads, stores and multiply-adds of vectors of an array's type."""
 
     def __init__(self, context, builder, signature, arguments, like):
@@ -93,6 +93,10 @@ class _Emitter:
         kind = ir.FunctionType(result, [a.type for a in arguments])
         return self.builder.call(cgutils.get_or_insert_function(self.builder.module, kind, name), arguments)
 
+    def vectors(self, count):
+        """How many vectors hold `count` numbers."""
+        return self.builder.sdiv(self.plus(count, self.lanes - 1), self.constant(self.lanes))
+
     def variables(self, count):
         """Vectors that start as zero and change in a loop."""
         made = [cgutils.alloca_once(self.builder, self.vector) for _ in range(count)]
@@ -132,7 +136,7 @@ def product_tile(rows: int, vectors: int):
         _typing, weights, start, distance, existing, term_places, x, x_start, offsets, first, last, out, out_start, out_distance
     ):
         def code(context, builder, signature, arguments):
-            e = _Emitter(context, builder, signature, arguments, 0)
+            e = Emitter(context, builder, signature, arguments, 0)
             weights, term_places, x, offsets, out = (e.address(i) for i in (0, 4, 5, 7, 10))
             final = e.plus(e.integer(3), -1)
             starts = []
@@ -191,12 +195,12 @@ def dot_tile(rows: int, terms: int):
     @intrinsic
     def tile(_typing, g, g_start, g_distance, x, x_start, offsets, first, count, out, out_start, out_distance):
         def code(context, builder, signature, arguments):
-            e = _Emitter(context, builder, signature, arguments, 0)
+            e = Emitter(context, builder, signature, arguments, 0)
             g, x, offsets, out = (e.address(i) for i in (0, 3, 5, 8))
             g_rows = [e.plus(e.integer(1), e.times(e.integer(2), r)) for r in range(rows)]
             x_rows = [e.plus(e.integer(4), e.load(offsets, e.plus(e.integer(6), t))) for t in range(terms)]
             sums = e.variables(rows * terms)
-            steps = builder.sdiv(e.plus(e.integer(7), e.lanes - 1), e.constant(e.lanes))
+            steps = e.vectors(e.integer(7))
             with cgutils.for_range(builder, steps) as loop:
                 p = e.times(loop.index, e.lanes)
                 factors = [e.load_vector(g, e.plus(row, p)) for row in g_rows]
@@ -223,9 +227,9 @@ def place_row(_typing, x, start, low, high, out, out_start, count):
     """out[out_start + j] = x[start + j] where low <= j < high and 0 elsewhere, for j up to count and to a whole vector."""
 
     def code(context, builder, signature, arguments):
-        e = _Emitter(context, builder, signature, arguments, 0)
+        e = Emitter(context, builder, signature, arguments, 0)
         x, out = e.address(0), e.address(4)
-        steps = builder.sdiv(e.plus(e.integer(6), e.lanes - 1), e.constant(e.lanes))
+        steps = e.vectors(e.integer(6))
         with cgutils.for_range(builder, steps) as loop:
             j = e.times(loop.index, e.lanes)
             mask = e.between(j, e.integer(2), e.integer(3))
@@ -241,10 +245,10 @@ def store_row(_typing, x, start, count, added, out, out_start):
     """out[out_start + j] = x[start + j] + added for j in range(count). x is read up to a whole vector."""
 
     def code(context, builder, signature, arguments):
-        e = _Emitter(context, builder, signature, arguments, 0)
+        e = Emitter(context, builder, signature, arguments, 0)
         x, out = e.address(0), e.address(4)
         added = e.spread(arguments[3])
-        steps = builder.sdiv(e.plus(e.integer(2), e.lanes - 1), e.constant(e.lanes))
+        steps = e.vectors(e.integer(2))
         with cgutils.for_range(builder, steps) as loop:
             j = e.times(loop.index, e.lanes)
             value = builder.fadd(e.load_vector(x, e.plus(e.integer(1), j)), added)
@@ -253,3 +257,14 @@ def store_row(_typing, x, start, count, added, out, out_start):
         return context.get_dummy_value()
 
     return types.void(x, start, count, added, out, out_start), code
+
+
+@intrinsic
+def select(_typing, condition, a, b):
+    """`a if condition else b` without a branch, for conditions that can't be predicted."""
+
+    def code(_context, builder, _signature, arguments):
+        condition, a, b = arguments
+        return builder.select(builder.icmp_unsigned("!=", condition, condition.type(0)), a, b)
+
+    return (a(condition, a, b), code) if a == b else None
