@@ -36,6 +36,7 @@ def _from(size: int) -> int:
 # themselves; where it takes several, or one that isn't vectorised, a kernel pays soon.
 ONE_PASS = _from(1 << 19)
 FUSED = _from(1 << 13)
+ROWS = _from(64)  # rows that an index names
 CHANNEL = 16  # numbers of one channel in a sample: with fewer, kernels don't fill vectors
 
 # The elementwise operations that have kernels, by the names of their declarations. scalar.py computes them.
@@ -50,7 +51,7 @@ ELEMENTWISE = {
 def compute(size: int, *arrays) -> bool:
     """Whether kernels compute with these arrays (None: one that isn't there): the first has `size` elements, all have one type."""
     first = arrays[0].dtype
-    return arrays[0].size >= size and first.char in "fd" and all([a is None or a.dtype is first for a in arrays])
+    return arrays[0].size >= size and first.char in "fd" and all(a is None or a.dtype is first for a in arrays)
 
 
 def elementwise_forms(op) -> dict:

@@ -235,7 +235,7 @@ def backward(g, q, k, v, out, logarithms, scale, causal):
     return gradients
 
 
-def has_kernel(q, k, v) -> bool:
+def has_kernel(q, v) -> bool:
     """Whether the rows of these arrays fill whole vector registers."""
     n = lanes(q.dtype)
     return q.shape[3] % n == 0 and v.shape[3] % n == 0

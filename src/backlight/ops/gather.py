@@ -7,8 +7,9 @@ import builtins
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
-from .. import batching, dtypes
+from .. import batching, dtypes, kernels
 from ..engine import modes
+from ..kernels import FUSED
 from ..op import check_broadcast, op, public, write_out
 from ..tensor import Tensor, dimension
 from .cast import to
@@ -45,6 +46,8 @@ def _check_gather(name, x, dim, index, src=None):
             f"{start} {list(index.array.shape)} to be no larger than self {list(x.array.shape)} apart from dimension {dim}{end}"
         )
     places = batching.all_values(index)
+    if 0 in places.strides:  # expanded: each index is looked at once
+        places = places[tuple([slice(None) if step else slice(1) for step in places.strides])]
     if places.size and (places.min() < 0 or places.max() >= shape[dim]):
         bad = places.reshape(-1)[np.flatnonzero((places < 0) | (places >= shape[dim]))[0]]
         raise RuntimeError(f"index {bad} is out of bounds for dimension {dim} with size {shape[dim]}")
@@ -56,9 +59,22 @@ def _where_along(index, dim):
                  for d, n in enumerate(index.shape))  # fmt: skip
 
 
+def _has_index_kernel(x, index, *others):
+    """Whether kernels pick from, or add to, this array by index."""
+    return index.size and index.dtype == np.int64 and x.ndim and index.ndim and kernels.compute(1, x, *others) and builtins.max(x.size, index.size) >= FUSED
+
+
+def _fits(x, index, dim):
+    """Whether an index has x's shape in all dimensions but `dim`."""
+    return x.ndim == index.ndim and x.shape[:dim] == index.shape[:dim] and x.shape[dim + 1 :] == index.shape[dim + 1 :]
+
+
 def _gather_arrays(x, index, dim):
     if not index.size:
         return np.empty(index.shape, x.dtype)
+    if _has_index_kernel(x, index) and _fits(x, index, dim):
+        vector = kernels.indexing.as_vector(index, dim)
+        return kernels.indexing.take_each(x, index, dim) if vector is None else kernels.indexing.take_slices(x, vector, dim)
     return x[_where_along(index, dim)] if x.ndim and index.ndim else x.reshape(-1)[index]
 
 
@@ -70,8 +86,14 @@ def _used(src, index):
 
 
 def _scatter_add_arrays(x, index, src, dim):
-    out = np.array(x)
-    if index.size:
+    out = np.array(x, order="C")
+    if _has_index_kernel(x, index, src) and _fits(x, index, dim):
+        vector = kernels.indexing.as_vector(index, dim)
+        if vector is None:
+            kernels.indexing.add_each(out, index, _used(src, index), dim)
+        else:
+            kernels.indexing.add_slices(out, vector, _used(src, index), dim)
+    elif index.size:
         np.add.at(
             out.reshape(1) if not out.ndim else out, _where_along(index, dim) if index.ndim else (index,), _used(src, index)
         )
@@ -230,7 +252,13 @@ def _check_vector_index(name, index, n=None, several=False):
         raise IndexError("index out of range in self")
 
 
-_index_select = op("index_select", lambda x, index, dim: np.take(x, index, dim),
+def _select_arrays(x, index, dim):
+    if _has_index_kernel(x, index) and index.size * x.size >= FUSED * x.shape[dim]:
+        return kernels.indexing.take_slices(x, index, dim)
+    return np.take(x, index, dim)
+
+
+_index_select = op("index_select", _select_arrays,
     lambda g, input_shape, index, _out, dim: _index_add_zero(g, index, input_shape, dim), None, promote="keep", batch=batching.index_select_rule)  # fmt: skip
 _index_add_zero = op("index_add_zero",
     lambda g, index, shape, dim: _index_add_arrays(np.zeros(shape, g.dtype), index, g, dim),
@@ -238,7 +266,10 @@ _index_add_zero = op("index_add_zero",
 
 
 def _index_add_arrays(x, index, src, dim):
-    out = np.array(x)
+    out = np.array(x, order="C")
+    if _has_index_kernel(x, index, src):
+        kernels.indexing.add_slices(out, index, src, dim)
+        return out
     np.add.at(out, _select_index(index, dim), src)
     return out
 

@@ -6,10 +6,11 @@ import builtins
 
 import numpy as np
 
-from .. import batching, dtypes, views
+from .. import batching, dtypes, kernels, views
 from ..creation import no_gradient
 from ..engine import cast, sum_to
 from ..inplace import check_overlap, check_partial_overlap
+from ..kernels import FUSED, ROWS
 from ..op import check_broadcast, inplace, op, public, twin
 from ..state import modes, state
 from ..tensor import Tensor
@@ -21,12 +22,24 @@ from .shape import _select, _slice, alias, expand, reshape, sum_to_size, unsquee
 
 
 def _index_arrays(x, index):
+    if x.ndim and _names_rows(index, len(x)) and index[0].size * x.size >= FUSED * len(x) and kernels.compute(1, x):
+        return kernels.indexing.take_slices(x, index[0], 0)
     picked = x[index]  # NumPy puts the picked dimensions first in memory
     return np.ascontiguousarray(picked) if x.flags.c_contiguous else picked
 
 
+def _names_rows(index, count):
+    """Whether an index names rows that exist, and nothing else: one array of integers, large enough that looking at it is cheap."""
+    if len(index) != 1 or not isinstance(index[0], np.ndarray) or index[0].dtype != np.int64 or index[0].size < ROWS:
+        return False
+    return index[0].min() >= -count and index[0].max() < count
+
+
 def _unindex_arrays(g, shape, index):
     out = np.zeros(shape, g.dtype)
+    if kernels.compute(FUSED, g) and _names_rows(index, shape[0]):
+        kernels.indexing.add_slices(out, index[0], g, 0)
+        return out
     np.add.at(out, index, g)
     return out
 

@@ -113,7 +113,13 @@ def _alpha_dropout(input, p, inplace, mask_shape):
 # Embedding
 
 
-_embedding = op("embedding", lambda w, index, _padding: w[index],
+def _embedding_arrays(w, index, _padding):
+    if index.dtype == np.int64 and index.size * w.shape[-1] >= FUSED and kernels.compute(1, w):
+        return kernels.indexing.take_slices(w, index, 0)
+    return w[index]
+
+
+_embedding = op("embedding", _embedding_arrays,
     lambda g, input_shape, index, _out, padding: embedding_gradient(g, index, input_shape, padding), None,
     promote="keep", node="EmbeddingBackward0", batch=batching.embedding_rule)  # fmt: skip
 
@@ -123,7 +129,10 @@ def _embedding_gradient_arrays(g, index, shape, padding):
     if padding >= 0:
         keep = index != padding
         index, g = index[keep], g[keep]
-    np.add.at(out, index, g)
+    if index.dtype == np.int64 and kernels.compute(FUSED, g):
+        kernels.indexing.add_slices(out, index, g, 0)
+    else:
+        np.add.at(out, index, g)
     return out
 
 
@@ -200,7 +209,7 @@ def bilinear(input1, input2, weight, bias=None):
 
 def _attention_arrays(q, k, v, scale, causal):
     """(output, logarithms of the softmax's denominators)."""
-    if kernels.compute(FUSED, q, k, v) and kernels.attention.has_kernel(q, k, v):
+    if kernels.compute(FUSED, q, k, v) and kernels.attention.has_kernel(q, v):
         return kernels.attention.forward(q, k, v, scale, causal)
     scores = np.matmul(q * q.dtype.type(scale), k.swapaxes(-2, -1))
     if causal:
@@ -214,7 +223,7 @@ def _attention_arrays(q, k, v, scale, causal):
 def _attention_gradient_arrays(grads, q, k, v, out, scale, causal):
     out, logarithms = out
     g = grads[0]
-    if kernels.compute(FUSED, q, k, v, g) and kernels.attention.has_kernel(q, k, v):
+    if kernels.compute(FUSED, q, k, v, g) and kernels.attention.has_kernel(q, v):
         return kernels.attention.backward(g, q, k, v, out, logarithms, scale, causal)
     scaled = q * q.dtype.type(scale)
     weights = np.exp(np.matmul(scaled, k.swapaxes(-2, -1)) - logarithms[..., None])
