@@ -63,6 +63,8 @@ def input_gradient(g, weight, spatial, stride, padding, dilation, groups):
 def weight_gradient(g, x, sizes, stride, padding, dilation, groups):
     """(N, O, *S'), (N, C, *S) -> (O, C/groups, *sizes); None if it isn't finite: NaN and infinities may come from outside
     of the windows, where they meet zeros."""
+    if winograd.takes(x.shape[1], g.shape[1], sizes, stride, dilation, groups, g.shape[2:]):
+        return winograd.weight_gradient(g, x, padding)
     shape = (g.shape[1], x.shape[1] // groups, *sizes)
     g, x, n = _as_pictures(g), _as_pictures(x), g.ndim
     plan = _weight_plan(g.shape, x.shape, *_pairs(n, stride, padding, dilation, sizes), groups, x.dtype)

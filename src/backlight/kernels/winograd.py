@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from functools import cache, lru_cache
 from types import FunctionType
+from typing import NamedTuple
 
 import numpy as np
 from llvmlite import ir
@@ -24,12 +25,15 @@ from numba.extending import intrinsic
 
 from . import threads
 from .compiling import inlined, kernel, take
-from .tiles import INDEX, Emitter, lanes, product_tile
+from .tiles import INDEX, Emitter, dot_tile, lanes, product_tile
 
 BUFFER = 640 << 10  # bytes of transformed input in a block
 LEAST = 48  # tiles of a block, however many channels there are
-PARTS = 8  # parts of the batch whose weight gradients are added last
-ROWS, VECTORS, TERMS = 8, 3, (4, 6)  # of the tiles of the matrix products
+ROWS, VECTORS = 8, 3  # of the tiles in which matrix products are computed
+DOT = 4, 6  # rows and terms of those for the gradient of the weight
+DOT_TILES = 256  # tiles of a block there
+PARTS = 8  # parts of the batch whose weight gradients are added last: fixed, so that sums don't depend on threads
+PART_BYTES = 32 << 20  # of all parts together
 G = np.array([[1, 0, 0], [0.5, 0.5, 0.5], [0.5, -0.5, 0.5], [0, 0, 1]])
 GG = {np.dtype(t): np.kron(G, G).astype(t) for t in (np.float32, np.float64)}
 
@@ -51,9 +55,20 @@ def forward(x, weight, bias, padding, sizes):
 
 def input_gradient(g, weight, spatial, padding):
     """(N, O, *S'), (O, C, 3, 3) -> (N, C, *spatial), or None as above."""
-    c = weight.shape[1]
-    transformed = GG[g.dtype][:, ::-1] @ weight.reshape(-1, 9).T
-    return _convolve(g, transformed, (1, c), None, (2 - padding[0], 2 - padding[1]), (g.shape[0], c, *spatial))
+    o, c = weight.shape[:2]
+    transformed = GG[g.dtype][:, ::-1] @ weight.swapaxes(0, 1).reshape(-1, 9).T  # (16, C O)
+    return _convolve(g, transformed, (o, 1), None, (2 - padding[0], 2 - padding[1]), (g.shape[0], c, *spatial))
+
+
+def weight_gradient(g, x, padding):
+    """(N, O, *S'), (N, C, H, W) -> (O, C, 3, 3), or None if it isn't finite."""
+    plan = _weight_plan(g.shape, x.shape[1], x.dtype)
+    totals = np.zeros(plan.totals, x.dtype)
+    arguments = np.ascontiguousarray(g), np.ascontiguousarray(x), plan.offsets, plan.block_rows, plan.split, *padding, totals
+    threads.run(_weight_kernel(x.dtype), plan.chunks, *arguments)
+    total = np.add.reduce(totals, 0)[:, : g.shape[1], : x.shape[1]].reshape(16, -1)
+    weight = total.T @ GG[x.dtype]
+    return weight.reshape(g.shape[1], x.shape[1], 3, 3) if np.isfinite(weight).all() else None
 
 
 def _convolve(x, transformed, distances, bias, padding, out_shape):
@@ -82,6 +97,26 @@ def _blocks(channels, out_shape, dtype, workers):
 
     best = min(range(1, most + 1), key=cost)
     return best, -(-rows // best)
+
+
+class _WeightPlan(NamedTuple):
+    block_rows: int
+    split: int  # blocks of output channels that are computed together
+    offsets: np.ndarray  # of the input channels in the buffer, in units of a channel's length there
+    totals: tuple  # (parts, 16, output channels, input channels), the channels rounded up to whole tiles
+    chunks: int
+
+
+@lru_cache(maxsize=256)
+def _weight_plan(g_shape, channels, dtype):
+    n, out_channels, height, width = g_shape
+    rows, columns = n * -(-height // 2), -(-width // 2)
+    blocks, terms = -(-out_channels // DOT[0]), -(-channels // DOT[1]) * DOT[1]
+    block_rows = max(1, min(DOT_TILES // columns, rows))
+    parts = max(1, min(PARTS, rows // block_rows, PART_BYTES // (16 * blocks * DOT[0] * terms * dtype.itemsize)))
+    split = -(-blocks // min(blocks, -(-PARTS // parts)))
+    offsets = np.array([*range(channels), *[0] * (terms - channels)])
+    return _WeightPlan(block_rows, split, offsets, (parts, 16, blocks * DOT[0], terms), parts * -(-blocks // split))
 
 
 # Transforms of a row of tiles, a vector of tiles at a time. Elements of a tile: 4 x 4, rows first.
@@ -260,3 +295,50 @@ def _winograd(
                         products, m * length + block_row * tile_columns, ROWS * length, tile_columns, bias[o + m], flat_y, to, width,
                         height - 2 * tile_row
                     )  # fmt: skip
+
+
+@cache
+def _weight_kernel(dtype):
+    names = {"tile": dot_tile(*DOT), "LANES": lanes(dtype)}
+    return kernel(FunctionType(_winograd_weight.__code__, {**globals(), **names}), f"winograd_weight_{dtype}")
+
+
+def _winograd_weight(g, x, channel_offsets, block_rows, split, pad_rows, pad_columns, totals, queue):
+    count, out_channels, height, width = g.shape
+    channels, parts, padded_out, terms = x.shape[1], totals.shape[0], totals.shape[2], totals.shape[3]
+    tile_rows, tile_columns = (height + 1) // 2, (width + 1) // 2
+    length = block_rows * tile_columns + 2 * LANES
+    split_channels = split * DOT[0]
+    splits = -(-out_channels // split_channels)
+    pictures, gradient = np.zeros(16 * channels * length, x.dtype), np.zeros(16 * split_channels * length, x.dtype)
+    offsets = channel_offsets * length
+    flat_x, flat_g, flat_totals = x.reshape(-1), g.reshape(-1), totals.reshape(-1)
+    while True:
+        chunk = take(queue)
+        part, first_channel = chunk // splits, chunk % splits * split_channels
+        if part >= parts:
+            return
+        out = min(split_channels, out_channels - first_channel)
+        end = count * tile_rows * (part + 1) // parts
+        for first in range(count * tile_rows * part // parts, end, block_rows):
+            rows = min(block_rows, end - first)
+            places = rows * tile_columns
+            _transform_input(flat_x, x.shape, first, rows, tile_rows, tile_columns, pad_rows, pad_columns, pictures, length)
+            for m in range(out):
+                for block_row in range(rows):
+                    image, row = (first + block_row) // tile_rows, (first + block_row) % tile_rows * 2
+                    start = ((image * out_channels + first_channel + m) * height + row) * width
+                    to = m * length + block_row * tile_columns
+                    _tiles_of_gradient(
+                        flat_g, start, width, 0, height - row, 0, width, gradient, to, split_channels * length, tile_columns
+                    )  # fmt: skip
+            for row in range(16 * split_channels):
+                gradient[row * length + places : (row + 1) * length] = 0
+            for element in range(16):
+                total = ((part * 16 + element) * padded_out + first_channel) * terms
+                for t in range(0, terms, DOT[1]):
+                    for m in range(0, out, DOT[0]):
+                        tile(
+                            gradient, (element * split_channels + m) * length, length, pictures, element * channels * length,
+                            offsets, t, places, flat_totals, total + m * terms + t, terms
+                        )  # fmt: skip
