@@ -23,6 +23,7 @@ import sys
 import zipfile
 import zlib
 from collections import OrderedDict
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
@@ -30,7 +31,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from . import dtypes
+from . import dtypes, kernels
 from .dtypes import Size
 from .dtypes import device as Device
 from .files import replacing
@@ -50,6 +51,8 @@ MAP_LOCATION: TypeAlias = "Callable[[Any, str], Any] | Device | str | dict[str, 
 
 DEFAULT_PROTOCOL = 2
 _ALIGNMENT = 64  # bytes: pieces of memory begin at multiples, so that they can be mapped
+LARGE_FILE = 16 << 20  # bytes
+PIECE = 1 << 18  # bytes that are written at once: they are in the cache after their checksum was computed
 _MAGIC = 0x1950A86A20F9469CFC6C  # begins a file of PyTorch before 1.6, which was a row of pickles
 
 
@@ -341,7 +344,8 @@ def _write(obj: Any, file: IO[bytes], root: str, protocol: int) -> None:
             padding = -(begin + 4) % _ALIGNMENT
             info.extra = b"FB" + struct.pack("<H", padding) + bytes(padding)
             with archive.open(info, "w", force_zip64=large) as entry:
-                entry.write(data)
+                for start in range(0, len(data), PIECE):
+                    entry.write(data[start : start + PIECE])
 
         add("data.pkl", text.getvalue())
         add(".format_version", b"1")
@@ -583,13 +587,46 @@ def _read_archive(archive, file, mapped: Path | None, map_location: Any, rules: 
             return np.memmap(mapped, np.uint8, "c", _data_offset(file, entry), (nbytes,))
         data = np.empty(nbytes, np.uint8)
         file.seek(_data_offset(file, entry))
-        if file.readinto(data.data) != nbytes or zlib.crc32(data.data) != entry.CRC:  # pyright: ignore[reportAttributeAccessIssue]
-            raise RuntimeError(f"the file is damaged: memory {key!r} is cut or has another checksum (CRC-32)")
+        if file.readinto(data.data) != nbytes:  # pyright: ignore[reportAttributeAccessIssue]
+            raise RuntimeError(f"the file is damaged: memory {key!r} is cut")
+        checksums.compare(key, data, entry.CRC)
         if order != sys.byteorder and kind.dtype is not None:
             data = data.view(kind.dtype.array_type).byteswap().view(np.uint8)
         return data
 
-    return Unpickler(archive.read(pickles[0]), rules, _Memories(map_location, read)).load()
+    with _Checksums(size) as checksums:
+        return Unpickler(archive.read(pickles[0]), rules, _Memories(map_location, read)).load()
+
+
+class _Checksums:
+    """Compares checksums; those of a large file are computed by a kernel in another thread, while the file is read on."""
+
+    def __init__(self, size: int):
+        self.large = size >= LARGE_FILE and kernels.ENABLED
+        self.waiting: list[tuple[str, Future[int], int]] = []
+
+    def __enter__(self) -> _Checksums:
+        if self.large:
+            kernels.memory.keep_freed_memory()
+            self.executor = ThreadPoolExecutor(1)
+        return self
+
+    def compare(self, key: str, data: np.ndarray, expected: int) -> None:
+        if self.large:
+            self.waiting.append((key, self.executor.submit(kernels.checksum.crc32, data), expected))
+        else:
+            _check(key, zlib.crc32(data.data), expected)
+
+    def __exit__(self, kind, _error, _traceback) -> None:
+        if self.large:
+            self.executor.shutdown()
+            for key, found, expected in self.waiting if kind is None else ():
+                _check(key, found.result(), expected)
+
+
+def _check(key: str, found: int, expected: int) -> None:
+    if found != expected:
+        raise RuntimeError(f"the file is damaged: memory {key!r} has another checksum (CRC-32)")
 
 
 def _data_offset(file: IO[bytes], entry: zipfile.ZipInfo) -> int:
