@@ -22,8 +22,7 @@ from types import FunctionType
 
 import numpy as np
 
-from . import engine, errors, views
-from .codegen import compiled_source, large_class, named, parameter_getter, raw_saved_getter, saved_tensor_getter, show_to_recorder
+from . import codegen, engine, errors, views
 from .dispatch import attach, check_broadcast, saved_output, shapes, slow, slow_operator
 from .engine import Node
 from .inplace import inplace, inplace_method, write_out
@@ -116,7 +115,7 @@ def binary(name, arrays, formula, other_formula, *, promote="arith", public=True
 def face(function, *, name=None, method=True, inplace=False, module="torch", aliases=()):
     """Makes a function public: in `module` ("" for a method only), as a Tensor method, and as `name_` if inplace."""
     if name and (function.__qualname__ != function.__name__ or function.__name__ == "<lambda>"):  # made by another function
-        named(function, name)
+        codegen.named(function, name)
     for each in (name or function.__name__, *aliases):
         if module:
             REGISTRY[each if module == "torch" else f"{module}.{each}"] = function
@@ -219,7 +218,7 @@ def build(op):
             scope[f"f{i}_t"], scope[f"f{i}_a"] = formula, arrays_form(formula)
     if op.joint is not None:
         scope["joint_t"], scope["joint_a"] = op.joint, arrays_form(op.joint)
-    compiled = compiled_source(op, scope)
+    compiled = codegen.compiled_source(op, scope)
     wanted = {"saved": op.frees, "output_version": op.saves_output, "shapes": op.broadcasts}
     wanted["parameters"] = bool(op.parameters) or any(shape_users for _users, shape_users in op.saves)
     slots = tuple(name for name, needed in wanted.items() if needed)
@@ -233,16 +232,16 @@ def build(op):
     shape_names = [f"{name}_sym_sizes" for name, (_users, shape_users) in zip(op.inputs, op.saves) if shape_users]
     for i, (name, users) in enumerate(zip((*op.inputs, "result"), (*(users for users, _ in op.saves), op.saves_output))):
         if users:
-            members["_saved_" + name.replace("input", "self")] = property(saved_tensor_getter(i))
-            members["_raw_saved_" + name.replace("input", "self")] = property(raw_saved_getter(i))
+            members["_saved_" + name.replace("input", "self")] = property(codegen.saved_tensor_getter(i))
+            members["_raw_saved_" + name.replace("input", "self")] = property(codegen.raw_saved_getter(i))
     for i, name in enumerate((*shape_names, *op.parameters)):
-        members["_saved_" + name.replace("input", "self")] = property(parameter_getter(i))
+        members["_saved_" + name.replace("input", "self")] = property(codegen.parameter_getter(i))
     if op.joint is None and None in op.formulas:
         members["differentiable"] = [f is not None for f in op.formulas]
     scope["node_class"] = op.node_class = type(op.node_name, (Node,), members)
-    large_class(op, scope, compiled)
+    codegen.large_class(op, scope, compiled)
     function.__code__ = compiled[op.name].__code__
     function.__defaults__ = compiled[op.name].__defaults__
     if state.recorder is not None:
-        show_to_recorder(op, True)
+        codegen.show_to_recorder(op, True)
     return function
