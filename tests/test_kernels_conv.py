@@ -7,8 +7,6 @@ import torch
 import backlight
 from backlight import kernels
 
-pytestmark = pytest.mark.skipif(not kernels.ENABLED, reason="kernels are switched off")
-
 # (batch, groups, channels and outputs of a group, kernel, stride, dilation, padding, sizes)
 SHAPES = {
     "plain": (2, 1, 3, 8, (3, 3), (1, 1), (1, 1), (1, 1), (9, 11)),
@@ -31,6 +29,8 @@ SHAPES = {
     "many channels": (3, 1, 130, 70, (3, 3), (1, 1), (1, 1), (1, 1), (7, 7)),
     "even tiles": (2, 1, 32, 32, (3, 3), (1, 1), (1, 1), (1, 1), (12, 16)),
     "odd tiles": (3, 1, 33, 35, (3, 3), (1, 1), (1, 1), (0, 2), (13, 17)),
+    "wide tiles": (2, 1, 70, 20, (3, 3), (1, 1), (1, 1), (3, 1), (6, 401)),
+    "many tiles": (9, 1, 17, 150, (3, 3), (1, 1), (1, 1), (2, 0), (9, 8)),
     "one dimension": (4, 1, 6, 9, (5,), (1,), (1,), (2,), (100,)),
     "one dimension, all else": (4, 2, 3, 5, (4,), (3,), (2,), (5,), (61,)),
 }
@@ -62,8 +62,10 @@ def _results(library, arrays, shape):
 
 @pytest.fixture(autouse=True)
 def every_size(monkeypatch):
-    monkeypatch.setattr("backlight.ops.conv.KERNEL_FROM", 0)
-    monkeypatch.setattr("backlight.ops.pool.KERNEL_FROM", 0)
+    """Kernels for arrays of any size; switched off, the same holds for NumPy."""
+    if kernels.ENABLED:
+        monkeypatch.setattr("backlight.ops.conv.KERNEL_FROM", 0)
+        monkeypatch.setattr("backlight.ops.pool.KERNEL_FROM", 0)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -138,6 +140,7 @@ def test_derivatives_of_derivatives():
         np.testing.assert_allclose(ours, theirs, rtol=1e-9)
 
 
+@pytest.mark.skipif(not kernels.ENABLED, reason="kernels are switched off")
 def test_sums_do_not_depend_on_threads():
     from backlight.kernels import threads
 

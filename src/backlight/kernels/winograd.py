@@ -74,29 +74,44 @@ def weight_gradient(g, x, padding):
 def _convolve(x, transformed, distances, bias, padding, out_shape):
     if not np.isfinite(transformed).all():
         return None
-    block_rows, chunks = _blocks(x.shape[1], out_shape, x.dtype, threads.get_threads())
+    block_rows, block_channels, chunks = _blocks(x.shape[1], out_shape, x.dtype, threads.get_threads())
     y, failed = np.empty(out_shape, x.dtype), np.zeros(1, np.int64)
     bias = np.zeros(out_shape[1], x.dtype) if bias is None else np.ascontiguousarray(bias)
     channels = np.arange(x.shape[1])
-    arguments = np.ascontiguousarray(x), transformed.reshape(-1), bias, *distances, channels, block_rows, *padding, failed, y
+    arguments = (
+        np.ascontiguousarray(x),
+        transformed.reshape(-1),
+        bias,
+        *distances,
+        channels,
+        block_rows,
+        block_channels,
+        *padding,
+        failed,
+        y,
+    )
     threads.run(_kernel(x.dtype), chunks, *arguments)
     return None if failed[0] else y
 
 
 @lru_cache(maxsize=256)
 def _blocks(channels, out_shape, dtype, workers):
-    """(rows of tiles in a block, blocks)."""
-    n, _channels, height, width = out_shape
+    """(rows of tiles in a block, output channels in a block, blocks)."""
+    n, out_channels, height, width = out_shape
     rows, columns = n * -(-height // 2), -(-width // 2)
-    fitting = max(BUFFER // (16 * channels * dtype.itemsize), LEAST)
-    most = max(1, min(fitting // columns, rows // (4 * workers) if workers > 1 else rows))
+    wanted = 4 * workers if workers > 1 else 1
+    most = max(1, max(BUFFER // (16 * channels * dtype.itemsize), LEAST) // columns)
+    # Rather than blocks of few tiles, which read all weights each, some that share their tiles: they transform them again
+    splits = min(-(-wanted * most // rows), max(1, out_channels // 64))
+    most = max(1, min(most, rows * splits // wanted))
 
     def cost(block):
         tiles, rest = divmod(-(-block * columns // lanes(dtype)), VECTORS)
         return (tiles * VECTORS + rest / 0.7 + 1) / block
 
     best = min(range(1, most + 1), key=cost)
-    return best, -(-rows // best)
+    block_channels = -(-out_channels // (splits * ROWS)) * ROWS
+    return best, block_channels, -(-rows // best) * -(-out_channels // block_channels)
 
 
 class _WeightPlan(NamedTuple):
@@ -250,23 +265,25 @@ LANES = 0
 
 
 def _winograd(
-    x, weight, bias, row_distance, term_distance, channels_, block_rows, pad_rows, pad_columns, failed, y, queue
+    x, weight, bias, row_distance, term_distance, channel_numbers, block_rows, block_channels, pad_rows, pad_columns, failed, y, queue
 ):  # fmt: skip
     count, out_channels, height, width = y.shape
     channels = x.shape[1]
     tile_rows, tile_columns = (height + 1) // 2, (width + 1) // 2
-    length = block_rows * tile_columns + VECTORS * LANES
+    splits = -(-out_channels // block_channels)
+    length = block_rows * tile_columns + 2 * LANES
     pictures, products = np.zeros(16 * channels * length, x.dtype), np.zeros(16 * ROWS * length, x.dtype)
-    offsets, term_places = channels_ * length, channels_ * term_distance
+    offsets, term_places = channel_numbers * length, channel_numbers * term_distance
     flat_x, flat_y = x.reshape(-1), y.reshape(-1)
     while True:
-        first = take(queue) * block_rows
+        block = take(queue)
+        first, first_channel = block // splits * block_rows, block % splits * block_channels
         if first >= count * tile_rows:
             return
         rows = min(block_rows, count * tile_rows - first)
         places = rows * tile_columns
         _transform_input(flat_x, x.shape, first, rows, tile_rows, tile_columns, pad_rows, pad_columns, pictures, length)
-        for o in range(0, out_channels, ROWS):
+        for o in range(first_channel, min(first_channel + block_channels, out_channels), ROWS):
             existing = min(ROWS, out_channels - o)
             for element in range(16):
                 start = element * channels * out_channels + o * row_distance
