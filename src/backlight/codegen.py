@@ -6,7 +6,12 @@ saved, whether shapes can broadcast, whether inputs are optional) is what makes 
 
 from __future__ import annotations
 
+import numpy as np
+
 from .kernels import ELEMENTWISE, NEVER, elementwise_forms
+
+# Whether NumPy's functions take `out=...`, by which they return arrays also where there are no dimensions.
+ELLIPSIS = np.lib.NumpyVersion(np.__version__) >= "2.3.0"
 
 
 def named(function, name):
@@ -64,10 +69,13 @@ def source(op, recorded=False) -> str:
             f" and (a{i} is None or a{i}.dtype is d)" for i in with_edges if op.inputs[i] in op.optional
         )
         call = f"f({', '.join([f'a{i}' for i in ids] + list(op.parameters))})"
+        arrays_only = ELLIPSIS and isinstance(op.arrays, np.ufunc)
+        if arrays_only:
+            call = f"{call[:-1]}, out=...)"
         made = "node_class"
         if has_kernel(op):
-            call = f"{call} if small else large{call[1:]}"
-            made = "node_class if small else large_class"
+            call = f"{call} if small else large{call[1:].replace(', out=...', '')}"
+            made = "(node_class if small else large_class)"
         lines += [
             f"    if {' and '.join(map(known, ids))} and not state.unusual:",
             *[f"        a{i} = {array(i)}" for i in ids],
@@ -88,8 +96,7 @@ def source(op, recorded=False) -> str:
             f"                array = {call}",
             "            except (ValueError, TypeError, IndexError):",
             f"                return {leave}",
-            "            if type(array) is not ndarray:",
-            "                array = asarray(array)",
+            *([] if arrays_only else ["            if type(array) is not ndarray:", "                array = asarray(array)"]),
             "            result = new(Tensor)",
             "            result.array = array",
             "            result.node = result.version = result.base = None",
@@ -98,7 +105,7 @@ def source(op, recorded=False) -> str:
             wanted = " or ".join(f"e{i} is not None" for i in with_edges)
             lines += [
                 f"            if ({wanted}) and not (state.grad_off and not modes.grad):",
-                f"                result.node = node = new({made})",
+                f"                result.node = node = {made}()",
                 f"                node.edges = ({''.join(f'e{i}, ' for i in ids)})",
                 "                node.seq = next(clock)",
                 "                node.hooks = None",

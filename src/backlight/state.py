@@ -102,7 +102,8 @@ def set_recorder(recorder) -> None:
     refused(error, tensor): a sweep can't start from a tensor that requires no grad
     registered(kind, hook, owner, handle) and hooked(kind, node, number, hook, handle, before, result): a hook was registered, it ran
     """
-    from .op import OPS, show_to_recorder
+    from .codegen import show_to_recorder
+    from .op import OPS
 
     changed = (recorder is None) != (state.recorder is None)
     state.recorder = recorder

@@ -271,8 +271,14 @@ def _pow_number_arrays(x, exponent):
     return np.power(x, exponent)
 
 
+@twin(lambda x, exponent: x * x.dtype.type(2) if exponent == 2 else exponent * _pow_number_arrays(x, exponent - 1))
+def number_power_slope(x, exponent):
+    """The derivative of x ** exponent."""
+    return exponent * x ** (exponent - 1)
+
+
 _pow_number = op("pow_number", _pow_number_arrays,
-    lambda g, input, _out, exponent: no_gradient(g) if exponent == 0 else g * (exponent * input ** (exponent - 1)),
+    lambda g, input, _out, exponent: no_gradient(g) if exponent == 0 else g * number_power_slope(input, exponent),
     node="PowBackward0", batch="elementwise")  # fmt: skip
 
 
