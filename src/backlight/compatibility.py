@@ -152,7 +152,7 @@ PARTLY: dict[str, dict[str, Part]] = {
     ),
     "torch": {
         "compile": Part("returns its argument, and says so once"),
-        "set_num_threads": Part("for BLAS, where threadpoolctl is installed"),
+        "set_num_threads": Part("for kernels; for BLAS, where threadpoolctl is installed"),
         "load": Part("reads pickles itself and safely, with no other pickle_module", ("pickle_module",)),
         "save": Part("writes the zip format only", ("_use_new_zipfile_serialization", "pickle_module")),
         "set_default_device": Part("the CPU only"),

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import os
+import pickle
+import re
+import shutil
 import sys
+import time
+import uuid
 import warnings
 from pathlib import Path
 from types import FunctionType
@@ -12,12 +17,16 @@ from types import FunctionType
 import numba
 from llvmlite import ir
 from numba import types
-from numba.core import caching
+from numba.core import caching, serialize
+from numba.core.compiler_lock import global_compiler_lock
 from numba.extending import intrinsic
 
 from .memory import keep_freed_memory
 
 keep_freed_memory()
+if hasattr(os, "register_at_fork"):  # a child whose parent was compiling in another thread could never compile
+    release = global_compiler_lock.release
+    os.register_at_fork(before=global_compiler_lock.acquire, after_in_parent=release, after_in_child=release)
 
 # Multiply-adds may be contracted and the sign of zero in sums ignored; NaN, infinity and the order of operations stay.
 FLOATING_POINT = {"contract"}
@@ -29,8 +38,10 @@ def kernel(function, name: str = ""):
     if name:
         function.__name__ = function.__qualname__ = name
     compiled = numba.njit(nogil=True, fastmath=FLOATING_POINT, error_model="numpy")(function)
-    if _cache_is_writable():
+    try:
         compiled._cache = _KernelCache(function)
+    except (OSError, RuntimeError) as error:  # there is no home directory, say
+        _warn(error)
     return compiled
 
 
@@ -95,8 +106,11 @@ double_from_bits = _bitcast(types.int64, types.float64, ir.DoubleType())
 double_bits = _bitcast(types.float64, types.int64, ir.IntType(64))
 
 
-# The cache on disk. Numba's own one goes by the file's date, and a kernel here consists of several files' functions and of
-# formulas from ops/; so entries are stamped with the contents of this folder, and names of generated kernels hold their formulas.
+# The cache on disk. Numba's own one goes by a file's date, and a kernel here consists of several files' functions and of formulas
+# from ops/. So kernels lie in a folder that is named after the contents of this one, and names of generated kernels hold a hash
+# of their formulas. Each kernel has one file for each list of argument types, and no index: processes that write at once don't meet.
+
+OLD = 60 * 24 * 3600  # seconds after which another version's folder is removed
 
 
 def cache_directory() -> Path:
@@ -108,55 +122,92 @@ def cache_directory() -> Path:
     return Path(base or Path.home() / ".cache") / "backlight"
 
 
-_writable: bool | None = None
-
-
-def _cache_is_writable() -> bool:
-    global _writable
-    if _writable is None:
-        try:
-            directory = cache_directory()
-            directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-            probe = directory / f".probe-{os.getpid()}"
-            probe.touch()
-            probe.unlink()
-            _writable = True
-        except (OSError, RuntimeError) as error:  # RuntimeError: there is no home directory
-            _writable = False
-            warnings.warn(
-                f"backlight: compiled kernels can't be kept ({error}), so every process compiles them anew. "
-                "Set BACKLIGHT_CACHE to a folder that can be written, or BACKLIGHT_KERNELS=numpy to do without kernels.",
-                stacklevel=2,
-            )
-    return _writable
+def kernels_directory() -> Path:
+    """The folder there of this version's kernels: two versions that are used in turn keep their own."""
+    return cache_directory() / f"kernels-{_STAMP}"
 
 
 def _stamp() -> str:
     digest = hashlib.sha256(numba.__version__.encode())
     for path in sorted(Path(__file__).parent.glob("*.py")):
         digest.update(path.read_bytes())
-    return digest.hexdigest()
+    return digest.hexdigest()[:16]
+
+
+_STAMP = _stamp()
+_warned = False
+
+
+def _warn(error: Exception) -> None:
+    global _warned
+    if not _warned:
+        _warned = True
+        warnings.warn(
+            f"backlight: compiled kernels can't be kept ({error}), so every process compiles them anew. "
+            "Set BACKLIGHT_CACHE to a folder that can be written, or BACKLIGHT_KERNELS=numpy to do without kernels.",
+            stacklevel=2,
+        )
+
+
+def _make(folder: Path) -> None:
+    """Makes the folder of this version's kernels, and removes those that other versions left long ago."""
+    folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)  # what is read from there is run
+    folder.mkdir(mode=0o700, exist_ok=True)
+    for other in folder.parent.iterdir():
+        if re.fullmatch("kernels-[0-9a-f]{16}", other.name) and other.stat().st_mtime < time.time() - OLD:
+            shutil.rmtree(other, ignore_errors=True)
+
+
+class _Files:
+    """The files of one kernel, in place of Numba's IndexDataCacheFile."""
+
+    def __init__(self, folder: Path, name: str):
+        self.folder, self.name = folder, name
+
+    def _path(self, key) -> Path:
+        return self.folder / f"{self.name}.{hashlib.sha256(repr(key).encode()).hexdigest()[:16]}.nbc"
+
+    def load(self, key):
+        """What was saved under the key; None if nothing was."""
+        try:
+            saved_key, data = pickle.loads(self._path(key).read_bytes())
+        except FileNotFoundError:
+            return None
+        return data if saved_key == repr(key) else None
+
+    def save(self, key, data) -> None:
+        if not self.folder.exists():
+            _make(self.folder)
+        path = self._path(key)
+        written = path.with_name(f"{path.name}.{uuid.uuid4().hex[:8]}")
+        try:
+            written.write_bytes(serialize.dumps((repr(key), data)))
+            os.replace(written, path)
+        finally:
+            written.unlink(missing_ok=True)
 
 
 class _KernelLocator(caching._CacheLocator):
-    stamp = _stamp()
+    """Where Numba thinks that it writes."""
 
-    def __init__(self, py_file):
-        self._py_file = py_file
+    def __init__(self, folder: Path):
+        self.folder = folder
 
     def get_cache_path(self):
-        return str(cache_directory())
+        return str(self.folder)
 
     def get_source_stamp(self):
-        return self.stamp
+        return _STAMP
 
     def get_disambiguator(self):
-        return None
+        return ""
+
+    def ensure_cache_path(self):
+        pass
 
     @classmethod
-    def from_function(cls, py_func, py_file):
-        del py_func
-        return cls(py_file)
+    def from_function(cls, _py_func, _py_file):
+        return cls(kernels_directory())
 
 
 class _KernelCacheImplementation(caching.CompileResultCacheImpl):
@@ -165,3 +216,19 @@ class _KernelCacheImplementation(caching.CompileResultCacheImpl):
 
 class _KernelCache(caching.FunctionCache):
     _impl_class = _KernelCacheImplementation
+
+    def __init__(self, function):
+        super().__init__(function)
+        self._cache_file = _Files(Path(self.cache_path), self._impl.filename_base)
+
+    def load_overload(self, sig, target_context):
+        try:
+            return super().load_overload(sig, target_context)
+        except Exception:  # the file can't be read, or is damaged: the kernel is compiled and written once more
+            return None
+
+    def save_overload(self, sig, data):
+        try:
+            super().save_overload(sig, data)
+        except OSError as error:
+            _warn(error)

@@ -15,11 +15,12 @@ import numpy as np
 
 
 def _default() -> int:
-    for name in ("NUMBA_NUM_THREADS", "OMP_NUM_THREADS"):
-        value = os.environ.get(name, "")
-        if value.isdigit() and int(value) > 0:
-            return int(value)
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    """What the environment allows, or one for each processor that this process may use."""
+    given = [os.environ.get(name, "").split(",")[0].strip() for name in ("NUMBA_NUM_THREADS", "OMP_NUM_THREADS")]
+    numbers = [int(text) for text in given if text.isdecimal() and int(text) > 0]
+    return (
+        min(numbers) if numbers else len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    )
 
 
 class _Helper:
@@ -27,6 +28,7 @@ class _Helper:
 
     def __init__(self):
         self.jobs: list[tuple] = []  # at most one; who pops it has it
+        self.error: BaseException | None = None
         self.wake, self.done = _thread.allocate_lock(), _thread.allocate_lock()
         self.wake.acquire()
         self.done.acquire()
@@ -39,18 +41,31 @@ class _Helper:
                 kernel, arguments = self.jobs.pop()
             except IndexError:
                 continue  # the calling thread was done before
-            kernel(*arguments)
+            try:
+                kernel(*arguments)
+            except BaseException as error:  # there was no memory, say: the calling thread raises it
+                self.error = error
+            del kernel, arguments  # or they would live until the next job
             self.done.release()
 
 
 class _Pool:
-    def __init__(self):
-        self.threads = _default()
+    def __init__(self, threads: int):
+        self.threads = threads
         self.helpers: list[_Helper] = []
         self.busy = threading.Lock()
 
+    def some(self, wanted: int) -> list[_Helper]:
+        """So many helpers, or fewer where no more threads can be started: at the process's end, say."""
+        try:
+            while len(self.helpers) < wanted:
+                self.helpers.append(_Helper())
+        except RuntimeError:
+            pass
+        return self.helpers[:wanted]
 
-_pool = _Pool()
+
+_pool = _Pool(_default())
 
 
 def set_threads(number: int) -> None:
@@ -63,15 +78,13 @@ def get_threads() -> int:
     return _pool.threads
 
 
-def _after_fork():
+def _replace() -> None:
     global _pool
-    threads = _pool.threads
-    _pool = _Pool()  # the child has none of the parent's threads, and its locks may be held
-    _pool.threads = threads
+    _pool = _Pool(_pool.threads)
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
+    os.register_at_fork(after_in_child=_replace)  # the child has none of the parent's threads, and its locks may be held
 
 
 def run(kernel, chunks: int, *arguments) -> None:
@@ -88,20 +101,21 @@ def run(kernel, chunks: int, *arguments) -> None:
         kernel(*arguments)
         return
     try:
-        while len(pool.helpers) < wanted:
-            pool.helpers.append(_Helper())
-        helpers = pool.helpers[:wanted]
+        helpers = pool.some(wanted)
         for helper in helpers:
             helper.jobs.append((kernel, arguments))
             if helper.wake.locked():  # it isn't when the helper hasn't yet noticed an earlier, empty, call
                 helper.wake.release()
-        try:
-            kernel(*arguments)
-        finally:
-            for helper in helpers:
-                try:
-                    helper.jobs.pop()  # it hasn't woken up: there is nothing to wait for
-                except IndexError:
-                    helper.done.acquire()
+        kernel(*arguments)
+        for helper in helpers:
+            try:
+                helper.jobs.pop()  # it hasn't woken up: there is nothing to wait for
+            except IndexError:
+                helper.done.acquire()
+            if helper.error is not None:
+                raise helper.error
+    except BaseException:
+        _replace()  # Ctrl-C, say: who knows what these helpers are doing
+        raise
     finally:
         pool.busy.release()

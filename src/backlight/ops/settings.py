@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
+from .. import kernels
 from ..op import public
 from ..state import state
 
-_settings: dict[str, Any] = {"deterministic": 0, "precision": "highest", "warn_always": False, "threads": 0}
+_settings: dict[str, Any] = {"deterministic": 0, "precision": "highest", "warn_always": False}
 
 
 @public(method=False)
@@ -98,17 +98,21 @@ def is_warn_always_enabled() -> bool:
     return _settings["warn_always"]
 
 
+def _check_threads(name, num):
+    if not isinstance(num, int) or isinstance(num, bool):
+        raise TypeError(f"{name} expects an int, but got {type(num).__name__}")
+    if num <= 0:
+        raise RuntimeError(f"{name} expects a positive integer")
+
+
 @public(method=False)
 def set_num_threads(num) -> None:
-    """Sets how many threads BLAS uses, if the package threadpoolctl is installed; without it OMP_NUM_THREADS decides.
+    """Sets how many threads work on a large array: in kernels, and in BLAS if the package threadpoolctl is installed.
 
-    RuntimeError for a number that isn't positive.
+    Without that package OMP_NUM_THREADS decides for BLAS, when the program starts. RuntimeError for a number that isn't positive.
     """
-    if not isinstance(num, int) or isinstance(num, bool):
-        raise TypeError(f"set_num_threads expects an int, but got {type(num).__name__}")
-    if num <= 0:
-        raise RuntimeError("set_num_threads expects a positive integer")
-    _settings["threads"] = num
+    _check_threads("set_num_threads", num)
+    kernels.threads.set_threads(num)
     try:
         from threadpoolctl import threadpool_limits
     except ImportError:
@@ -118,14 +122,14 @@ def set_num_threads(num) -> None:
 
 @public(method=False)
 def get_num_threads() -> int:
-    """The number of threads that array operations use."""
-    return _settings["threads"] or int(os.environ.get("OMP_NUM_THREADS") or os.cpu_count() or 1)
+    """How many threads work on a large array; at first as many as OMP_NUM_THREADS or the processors allow."""
+    return kernels.threads.get_threads()
 
 
 @public(method=False)
 def set_num_interop_threads(num) -> None:
     """Checks the number: operations run one after the other here."""
-    set_num_threads(num)
+    _check_threads("set_num_interop_threads", num)
 
 
 @public(method=False)
