@@ -65,6 +65,16 @@ def elementwise_forms(op) -> dict:
     return forms
 
 
+def fused(name: str, plain, arrays: int):
+    """plain, an elementwise function of so many arrays and then of numbers, computed by scalar.py's `name` where arrays are large."""
+    large = _made_when_called(lambda: _elementwise().fused(name, plain, arrays))
+
+    def function(*arguments):
+        return plain(*arguments) if max([a.size for a in arguments[:arrays]]) < FUSED else large(*arguments)
+
+    return function
+
+
 def _elementwise():
     from . import elementwise
 

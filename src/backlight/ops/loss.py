@@ -8,7 +8,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from .. import batching, dtypes
+from .. import batching, dtypes, kernels
 from ..op import OPS, check_broadcast, op, public, twin, write_out
 from ..tensor import Tensor
 from .activation import functional, logsigmoid
@@ -93,9 +93,24 @@ def _loss_arrays(loss):
     return arrays
 
 
-_mse = op("mse_loss", lambda x, target, reduction: _loss_arrays(lambda d, _p: d * d)(x, target, reduction, None),
-    lambda g, input, target, _out, reduction: g * (input - target) * (2.0 * _mean_scale(reduction, count_of(input))),
-    lambda g, input, target, _out, reduction: g * (target - input) * (2.0 * _mean_scale(reduction, count_of(input))), batch=batching.reduced)  # fmt: skip
+def _squares(x, target):
+    d = x - target
+    return d * d
+
+
+_squared_error = kernels.fused("squared_error", _squares, 2)
+
+
+@twin(kernels.fused("squared_error_gradient", lambda g, x, target, factor: g * (x - target) * x.dtype.type(factor), 3))
+def squared_error_gradient(g, x, target, factor):
+    """The gradient of a squared error; `factor` is 2, divided by how many errors are averaged."""
+    return g * (x - target) * factor
+
+
+_mse = op("mse_loss", lambda x, target, reduction: _reduced_arrays(_squared_error(x, target), None, reduction),
+    lambda g, input, target, _out, reduction: squared_error_gradient(g, input, target, 2.0 * _mean_scale(reduction, count_of(input))),
+    lambda g, input, target, _out, reduction: squared_error_gradient(g, target, input, 2.0 * _mean_scale(reduction, count_of(input))),
+    batch=batching.reduced)  # fmt: skip
 
 
 def _huber_arrays(d, delta):
@@ -396,14 +411,27 @@ def _share(g, input, weight, reduction):
     return g if weight is None else g * weight
 
 
-def _bce_arrays(x, target, weight, reduction):
+def _bce_values(x, target):
     a, b = np.maximum(np.log(x), -100), np.maximum(np.log1p(-x), -100)
-    return _reduced_arrays((target - 1) * b - target * a, weight, reduction)
+    return (target - 1) * b - target * a
+
+
+_bce_fused = kernels.fused("bce", _bce_values, 2)
+
+
+def _bce_arrays(x, target, weight, reduction):
+    return _reduced_arrays(_bce_fused(x, target), weight, reduction)
+
+
+@twin(kernels.fused("bce_gradient", lambda share, x, target: share * (x - target) / np.maximum((1 - x) * x, x.dtype.type(1e-12)), 3))
+def bce_gradient(share, x, target):
+    """The gradient of binary cross entropy in its input."""
+    return share * (x - target) / clamp((1 - x) * x, 1e-12)
 
 
 _bce = op("binary_cross_entropy", _bce_arrays,
     lambda g, input, target, weight, _out, reduction:
-        _share(g, input, weight, reduction) * (input - target) / clamp((1 - input) * input, 1e-12),
+        bce_gradient(_share(g, input, weight, reduction), input, target),
     lambda g, input, _target, weight, _out, reduction:
         _share(g, input, weight, reduction) * (log(1 - input) - log(input)),
     None, optional=("weight",), batch=batching.reduced)  # fmt: skip
@@ -426,18 +454,29 @@ def binary_cross_entropy(input, target, weight=None, size_average=None, reduce=N
     return _bce(input, target, None if weight is None else expand(weight, input.array.shape), reduction)
 
 
+_bce_logits_values = kernels.fused(
+    "bce_logits", lambda x, target: np.maximum(x, 0) - x * target + np.log1p(np.exp(-np.abs(x))), 2
+)
+
+
 def _bce_logits_arrays(x, target, weight, pos_weight, reduction):
-    far = np.log1p(np.exp(-np.abs(x)))
     if pos_weight is None:
-        return _reduced_arrays(np.maximum(x, 0) - x * target + far, weight, reduction)
+        return _reduced_arrays(_bce_logits_values(x, target), weight, reduction)
+    far = np.log1p(np.exp(-np.abs(x)))
     losses = (1 - target) * x + ((pos_weight - 1) * target + 1) * (far + np.maximum(-x, 0))
     return _reduced_arrays(losses, weight, reduction)
 
 
-def _bce_logits_slope(x, target, pos_weight):
+@twin(kernels.fused("bce_logits_gradient", lambda share, x, target: share * (sigmoid.arrays(x) - target), 3))
+def bce_logits_gradient(share, x, target):
+    """The gradient of binary cross entropy with logits in its input."""
+    return share * (sigmoid(x) - target)
+
+
+def _bce_logits_input_gradient(share, x, target, pos_weight):
     if pos_weight is None:
-        return sigmoid(x) - target
-    return (1 - target) - ((pos_weight - 1) * target + 1) * sigmoid(-x)
+        return bce_logits_gradient(share, x, target)
+    return share * ((1 - target) - ((pos_weight - 1) * target + 1) * sigmoid(-x))
 
 
 def _bce_logits_target_slope(x, pos_weight):
@@ -452,7 +491,7 @@ def softplus_(x):
 
 _bce_logits = op("binary_cross_entropy_with_logits", _bce_logits_arrays,
     lambda g, input, target, weight, pos_weight, _out, reduction:
-        _share(g, input, weight, reduction) * _bce_logits_slope(input, target, pos_weight),
+        _bce_logits_input_gradient(_share(g, input, weight, reduction), input, target, pos_weight),
     lambda g, input, _target, weight, pos_weight, _out, reduction:
         _share(g, input, weight, reduction) * _bce_logits_target_slope(input, pos_weight),
     None, None, optional=("weight", "pos_weight"), batch=batching.reduced)  # fmt: skip
