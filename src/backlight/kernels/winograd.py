@@ -13,24 +13,17 @@ even[t], odd[t], even[t + 1] and odd[t + 1].
 
 from __future__ import annotations
 
-from functools import cache, lru_cache
-from types import FunctionType
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
-from llvmlite import ir
-from numba import types
-from numba.core import cgutils
-from numba.extending import intrinsic
 
 from . import threads
-from .compiling import inlined, kernel, take
-from .tiles import INDEX, Emitter, dot_tile, lanes, product_tile
+from .tiles import lanes
+from .winograd_loops import DOT, ROWS, VECTORS, transform_totals, transform_weight, weight_kernel, winograd_kernel
 
 BUFFER = 640 << 10  # bytes of transformed input in a block
 LEAST = 48  # tiles of a block, however many channels there are
-ROWS, VECTORS = 8, 3  # of the tiles in which matrix products are computed
-DOT = 4, 6  # rows and terms of those for the gradient of the weight
 DOT_TILES = 256  # tiles of a block there
 PARTS = 8  # parts of the batch whose weight gradients are added last: fixed, so that sums don't depend on threads
 PART_BYTES = 32 << 20  # of all parts together
@@ -48,16 +41,20 @@ def takes(channels, out_channels, sizes, stride, dilation, groups, results):
 
 def forward(x, weight, bias, padding, sizes):
     """(N, C, H, W), (O, C, 3, 3), (O) -> (N, O, *sizes); None if x or the weight isn't finite, which would spread to whole tiles."""
-    o, c = weight.shape[:2]
-    transformed = GG[x.dtype] @ weight.reshape(-1, 9).T  # (16, O C)
-    return _convolve(x, transformed, (c, 1), bias, padding, (x.shape[0], o, *sizes))
+    return _convolve(x, _transformed(weight, GG[x.dtype]), bias, padding, sizes)
 
 
 def input_gradient(g, weight, spatial, padding):
     """(N, O, *S'), (O, C, 3, 3) -> (N, C, *spatial), or None as above."""
-    o, c = weight.shape[:2]
-    transformed = GG[g.dtype][:, ::-1] @ weight.swapaxes(0, 1).reshape(-1, 9).T  # (16, C O)
-    return _convolve(g, transformed, (o, 1), None, (2 - padding[0], 2 - padding[1]), (g.shape[0], c, *spatial))
+    transformed = _transformed(weight.swapaxes(0, 1), GG[g.dtype][:, ::-1])
+    return _convolve(g, transformed, None, (2 - padding[0], 2 - padding[1]), spatial)
+
+
+def _transformed(weight, matrix):
+    """(O, C, 3, 3) -> (16, O, C): G w G'. Not by BLAS, whose threads go on spinning for a while."""
+    out = np.empty((16, *weight.shape[:2]), weight.dtype)
+    threads.run(transform_weight, len(weight), weight, np.ascontiguousarray(matrix), out)
+    return out
 
 
 def weight_gradient(g, x, padding):
@@ -65,32 +62,30 @@ def weight_gradient(g, x, padding):
     plan = _weight_plan(g.shape, x.shape[1], x.dtype)
     totals = np.zeros(plan.totals, x.dtype)
     arguments = np.ascontiguousarray(g), np.ascontiguousarray(x), plan.offsets, plan.block_rows, plan.split, *padding, totals
-    threads.run(_weight_kernel(x.dtype), plan.chunks, *arguments)
-    total = np.add.reduce(totals, 0)[:, : g.shape[1], : x.shape[1]].reshape(16, -1)
-    weight = total.T @ GG[x.dtype]
-    return weight.reshape(g.shape[1], x.shape[1], 3, 3) if np.isfinite(weight).all() else None
+    threads.run(weight_kernel(x.dtype), plan.chunks, *arguments)
+    weight = np.empty((g.shape[1], x.shape[1], 3, 3), x.dtype)
+    threads.run(transform_totals, len(weight), totals, GG[x.dtype], weight)
+    return weight if np.isfinite(weight).all() else None
 
 
-def _convolve(x, transformed, distances, bias, padding, out_shape):
+def _convolve(x, transformed, bias, padding, sizes):
+    out_shape = (x.shape[0], transformed.shape[1], *sizes)
     if not np.isfinite(transformed).all():
         return None
     block_rows, block_channels, chunks = _blocks(x.shape[1], out_shape, x.dtype, threads.get_threads())
     y, failed = np.empty(out_shape, x.dtype), np.zeros(1, np.int64)
     bias = np.zeros(out_shape[1], x.dtype) if bias is None else np.ascontiguousarray(bias)
-    channels = np.arange(x.shape[1])
     arguments = (
         np.ascontiguousarray(x),
         transformed.reshape(-1),
         bias,
-        *distances,
-        channels,
         block_rows,
         block_channels,
         *padding,
         failed,
         y,
     )
-    threads.run(_kernel(x.dtype), chunks, *arguments)
+    threads.run(winograd_kernel(x.dtype), chunks, *arguments)
     return None if failed[0] else y
 
 
@@ -132,230 +127,3 @@ def _weight_plan(g_shape, channels, dtype):
     split = -(-blocks // min(blocks, -(-PARTS // parts)))
     offsets = np.array([*range(channels), *[0] * (terms - channels)])
     return _WeightPlan(block_rows, split, offsets, (parts, 16, blocks * DOT[0], terms), parts * -(-blocks // split))
-
-
-# Transforms of a row of tiles, a vector of tiles at a time. Elements of a tile: 4 x 4, rows first.
-
-
-def _input_transform(builder, a, b, c, d):
-    """B' of four vectors."""
-    return builder.fsub(a, c), builder.fadd(b, c), builder.fsub(c, b), builder.fsub(b, d)
-
-
-def _output_transform(builder, a, b, c, d):
-    """A' of four vectors."""
-    return builder.fadd(builder.fadd(a, b), c), builder.fsub(builder.fsub(b, c), d)
-
-
-def _gradient_transform(builder, a, b):
-    """A of two vectors."""
-    return a, builder.fadd(a, b), builder.fsub(a, b), builder.fneg(b)
-
-
-def _pixels(e, x, starts, inside, j, low, high, vectors):
-    """Pixels 2 t, 2 t + 1, ... of rows of x for the tiles t = j, j + 1, ... of a vector: for each row, 2 `vectors` vectors.
-
-    Zeros stand where a pixel isn't in range(low, high), and in the rows that aren't `inside`."""
-    builder, nothing = e.builder, ir.Constant(ir.VectorType(ir.IntType(1), e.lanes), [0] * e.lanes)
-    places = [e.plus(e.times(j, 2), 2 * shift + half * e.lanes) for shift in range(vectors) for half in range(2)]
-    masks = [e.between(place, low, high) for place in places]
-    for start, valid in zip(starts, inside):
-        parts = []
-        for place, mask in zip(places, masks):
-            address = e.vector_address(x, e.plus(start, place))
-            parts.append(e.masked("load", e.vector, address, INDEX(e.bytes), builder.select(valid, mask, nothing), e.zero))
-        yield [
-            e.shuffle(*parts[2 * shift : 2 * shift + 2], range(i, 2 * e.lanes, 2)) for shift in range(vectors) for i in range(2)
-        ]
-
-
-def _tiles_of_pixels(pixel_rows, vectors, transform):
-    """out[element, t] = the transform, along both dimensions, of tile t's pixels in `pixel_rows` rows of x.
-
-    Called with (x, place of the first row's first pixel, distance between rows, the first and the last row, low, high, out,
-    place, distance between elements, number of tiles). Rows and pixels before the first and from the last on are zero."""
-
-    @intrinsic
-    def tiles(_typing, x, start, distance, first, last, low, high, out, out_start, out_distance, count):
-        def code(context, builder, signature, arguments):
-            e = Emitter(context, builder, signature, arguments, 0)
-            x, out = e.address(0), e.address(7)
-            starts = [e.plus(e.integer(1), e.times(e.integer(2), i)) for i in range(pixel_rows)]
-            inside = [
-                builder.and_(
-                    builder.icmp_signed(">=", e.constant(i), e.integer(3)),
-                    builder.icmp_signed("<", e.constant(i), e.integer(4)),
-                )
-                for i in range(pixel_rows)
-            ]
-            with cgutils.for_range(builder, e.vectors(e.integer(10))) as loop:
-                j = e.times(loop.index, e.lanes)
-                pixels = _pixels(e, x, starts, inside, j, e.integer(5), e.integer(6), vectors)
-                rows = [transform(builder, *row) for row in pixels]
-                for column, elements in enumerate(zip(*rows)):
-                    for row, value in enumerate(transform(builder, *elements)):
-                        place = e.plus(e.plus(e.integer(8), e.times(e.integer(9), 4 * row + column)), j)
-                        e.store_vector(value, out, place)
-            return context.get_dummy_value()
-
-        return types.void(x, start, distance, first, last, low, high, out, out_start, out_distance, count), code
-
-    return tiles
-
-
-_tiles_of_input = _tiles_of_pixels(4, 2, _input_transform)
-_tiles_of_gradient = _tiles_of_pixels(2, 1, _gradient_transform)
-
-
-@intrinsic
-def _pixels_of_tiles(_typing, x, start, distance, count, added, out, out_start, width, rows):
-    """The 2 x 2 results of tiles from x[element, t], plus a number, in two rows of out (in one if rows is 1).
-
-    Called with (x, place, distance between elements, number of tiles, the number, out, place, width of a row, rows)."""
-
-    def code(context, builder, signature, arguments):
-        e = Emitter(context, builder, signature, arguments, 0)
-        x, out, added = e.address(0), e.address(5), e.spread(arguments[4])
-        order = [k // 2 + k % 2 * e.lanes for k in range(2 * e.lanes)]
-        second = builder.icmp_signed(">", e.integer(8), e.constant(1))
-        with cgutils.for_range(builder, e.vectors(e.integer(3))) as loop:
-            j = e.times(loop.index, e.lanes)
-            elements = [e.load_vector(x, e.plus(e.plus(e.integer(1), e.times(e.integer(2), i)), j)) for i in range(16)]
-            columns = [_output_transform(builder, *elements[column::4]) for column in range(4)]
-            rows = [[builder.fadd(v, added) for v in _output_transform(builder, *row)] for row in zip(*columns)]
-            halves = [e.plus(e.times(j, 2), half * e.lanes) for half in range(2)]
-            masks = [e.between(k, e.constant(0), e.integer(7)) for k in halves]
-            nothing = ir.Constant(masks[0].type, [0] * e.lanes)
-            for i, row in enumerate(rows):
-                for half, (k, mask) in enumerate(zip(halves, masks)):
-                    value = e.shuffle(*row, order[half * e.lanes : (half + 1) * e.lanes])
-                    to = e.vector_address(out, e.plus(e.plus(e.integer(6), e.times(e.integer(7), i)), k))
-                    where = builder.select(second, mask, nothing) if i else mask
-                    e.masked("store", ir.VoidType(), value, to, INDEX(e.bytes), where)
-        return context.get_dummy_value()
-
-    return types.void(x, start, distance, count, added, out, out_start, width, rows), code
-
-
-# Loops
-
-
-@inlined
-def _transform_input(x, shape, first, rows, tile_rows, tile_columns, pad_rows, pad_columns, out, length):
-    """Some rows of tiles, counted through the batch. x (N, C, H, W) -> out (16, C, length)."""
-    _images, channels, height, width = shape
-    for c in range(channels):
-        for block_row in range(rows):
-            image, row = (first + block_row) // tile_rows, (first + block_row) % tile_rows * 2 - pad_rows
-            start = ((image * channels + c) * height + row) * width - pad_columns
-            to = c * length + block_row * tile_columns
-            _tiles_of_input(
-                x, start, width, -row, height - row, pad_columns, width + pad_columns, out, to, channels * length, tile_columns
-            )  # fmt: skip
-
-
-@cache
-def _kernel(dtype):
-    names = {"tile": product_tile(ROWS, VECTORS), "narrow": product_tile(ROWS, 1), "LANES": lanes(dtype)}
-    return kernel(FunctionType(_winograd.__code__, {**globals(), **names}), f"winograd_{dtype}")
-
-
-tile = narrow = lambda *_arguments: None
-LANES = 0
-
-
-def _winograd(
-    x, weight, bias, row_distance, term_distance, channel_numbers, block_rows, block_channels, pad_rows, pad_columns, failed, y, queue
-):  # fmt: skip
-    count, out_channels, height, width = y.shape
-    channels = x.shape[1]
-    tile_rows, tile_columns = (height + 1) // 2, (width + 1) // 2
-    splits = -(-out_channels // block_channels)
-    length = block_rows * tile_columns + 2 * LANES
-    pictures, products = np.zeros(16 * channels * length, x.dtype), np.zeros(16 * ROWS * length, x.dtype)
-    offsets, term_places = channel_numbers * length, channel_numbers * term_distance
-    flat_x, flat_y = x.reshape(-1), y.reshape(-1)
-    while True:
-        block = take(queue)
-        first, first_channel = block // splits * block_rows, block % splits * block_channels
-        if first >= count * tile_rows:
-            return
-        rows = min(block_rows, count * tile_rows - first)
-        places = rows * tile_columns
-        _transform_input(flat_x, x.shape, first, rows, tile_rows, tile_columns, pad_rows, pad_columns, pictures, length)
-        for o in range(first_channel, min(first_channel + block_channels, out_channels), ROWS):
-            existing = min(ROWS, out_channels - o)
-            for element in range(16):
-                start = element * channels * out_channels + o * row_distance
-                p, picture, to = 0, element * channels * length, element * ROWS * length
-                while p < places:
-                    if p + (VECTORS - 1) * LANES < places:
-                        tile(weight, start, row_distance, existing, term_places, pictures, picture + p, offsets, 0, channels,
-                             products, to + p, length)  # fmt: skip
-                        p += VECTORS * LANES
-                    else:
-                        narrow(weight, start, row_distance, existing, term_places, pictures, picture + p, offsets, 0, channels,
-                               products, to + p, length)  # fmt: skip
-                        p += LANES
-            if o == 0:  # what isn't finite in x is in all channels of the output
-                check = products[0] * 0
-                for element in range(16):
-                    for p in range(places):
-                        check += products[element * ROWS * length + p] * 0
-                if check != 0:
-                    failed[0] = 1
-            for m in range(existing):
-                for block_row in range(rows):
-                    image, tile_row = (first + block_row) // tile_rows, (first + block_row) % tile_rows
-                    to = ((image * out_channels + o + m) * height + 2 * tile_row) * width
-                    _pixels_of_tiles(
-                        products, m * length + block_row * tile_columns, ROWS * length, tile_columns, bias[o + m], flat_y, to, width,
-                        height - 2 * tile_row
-                    )  # fmt: skip
-
-
-@cache
-def _weight_kernel(dtype):
-    names = {"tile": dot_tile(*DOT), "LANES": lanes(dtype)}
-    return kernel(FunctionType(_winograd_weight.__code__, {**globals(), **names}), f"winograd_weight_{dtype}")
-
-
-def _winograd_weight(g, x, channel_offsets, block_rows, split, pad_rows, pad_columns, totals, queue):
-    count, out_channels, height, width = g.shape
-    channels, parts, padded_out, terms = x.shape[1], totals.shape[0], totals.shape[2], totals.shape[3]
-    tile_rows, tile_columns = (height + 1) // 2, (width + 1) // 2
-    length = block_rows * tile_columns + 2 * LANES
-    split_channels = split * DOT[0]
-    splits = -(-out_channels // split_channels)
-    pictures, gradient = np.zeros(16 * channels * length, x.dtype), np.zeros(16 * split_channels * length, x.dtype)
-    offsets = channel_offsets * length
-    flat_x, flat_g, flat_totals = x.reshape(-1), g.reshape(-1), totals.reshape(-1)
-    while True:
-        chunk = take(queue)
-        part, first_channel = chunk // splits, chunk % splits * split_channels
-        if part >= parts:
-            return
-        out = min(split_channels, out_channels - first_channel)
-        end = count * tile_rows * (part + 1) // parts
-        for first in range(count * tile_rows * part // parts, end, block_rows):
-            rows = min(block_rows, end - first)
-            places = rows * tile_columns
-            _transform_input(flat_x, x.shape, first, rows, tile_rows, tile_columns, pad_rows, pad_columns, pictures, length)
-            for m in range(out):
-                for block_row in range(rows):
-                    image, row = (first + block_row) // tile_rows, (first + block_row) % tile_rows * 2
-                    start = ((image * out_channels + first_channel + m) * height + row) * width
-                    to = m * length + block_row * tile_columns
-                    _tiles_of_gradient(
-                        flat_g, start, width, 0, height - row, 0, width, gradient, to, split_channels * length, tile_columns
-                    )  # fmt: skip
-            for row in range(16 * split_channels):
-                gradient[row * length + places : (row + 1) * length] = 0
-            for element in range(16):
-                total = ((part * 16 + element) * padded_out + first_channel) * terms
-                for t in range(0, terms, DOT[1]):
-                    for m in range(0, out, DOT[0]):
-                        tile(
-                            gradient, (element * split_channels + m) * length, length, pictures, element * channels * length,
-                            offsets, t, places, flat_totals, total + m * terms + t, terms
-                        )  # fmt: skip
