@@ -33,11 +33,11 @@ FLOATING_POINT = {"contract"}
 INLINED = {"fastmath": FLOATING_POINT, "error_model": "numpy", "forceinline": True}  # a loop with a call isn't vectorised
 
 
-def kernel(function, name: str = ""):
-    """Compiles a function when it is first called, for the types it is called with."""
+def kernel(function, name: str = "", exact: bool = False):
+    """Compiles a function when it is first called, for the types it is called with. exact: rounds wherever the text does."""
     if name:
         function.__name__ = function.__qualname__ = name
-    compiled = numba.njit(nogil=True, fastmath=FLOATING_POINT, error_model="numpy")(function)
+    compiled = numba.njit(nogil=True, fastmath=False if exact else FLOATING_POINT, error_model="numpy")(function)
     try:
         compiled._cache = _KernelCache(function)
     except (OSError, RuntimeError) as error:  # there is no home directory, say
@@ -86,6 +86,16 @@ def take(_typing, queue):
         return builder.atomic_rmw("add", array.data, context.get_constant(types.int64, 1), "monotonic")
 
     return types.int64(queue), code
+
+
+@intrinsic
+def multiply_add(_typing, a, b, c):
+    """a * b + c, rounded once."""
+
+    def code(_context, builder, _signature, arguments):
+        return builder.fma(*arguments)
+
+    return a(a, b, c), code
 
 
 def _bitcast(source, target, made):
