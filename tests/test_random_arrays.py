@@ -1,9 +1,8 @@
 """backlight.random against PyTorch: the same seed must give the same numbers and leave the same state behind."""
 
 import copy
-import importlib.util
+import importlib
 import itertools
-import pathlib
 import warnings
 
 import ml_dtypes
@@ -11,10 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-PATH = pathlib.Path(__file__).parents[1] / "src" / "backlight" / "random.py"
-spec = importlib.util.spec_from_file_location("backlight_random_arrays", PATH)
-random = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(random)
+random = importlib.import_module("backlight.random")
 
 NUMPY = {torch.bfloat16: np.dtype(ml_dtypes.bfloat16)}
 FLOATS = [torch.float32, torch.float64, torch.float16, torch.bfloat16]
