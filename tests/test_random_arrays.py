@@ -1,8 +1,9 @@
 """backlight.random against PyTorch: the same seed must give the same numbers and leave the same state behind."""
 
 import copy
-import importlib
+import importlib.util
 import itertools
+import pathlib
 import warnings
 
 import ml_dtypes
@@ -10,7 +11,10 @@ import numpy as np
 import pytest
 import torch
 
-random = importlib.import_module("backlight.random")
+PATH = pathlib.Path(__file__).parents[1] / "src" / "backlight" / "random.py"
+spec = importlib.util.spec_from_file_location("backlight_random_arrays", PATH)
+random = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(random)
 
 NUMPY = {torch.bfloat16: np.dtype(ml_dtypes.bfloat16)}
 FLOATS = [torch.float32, torch.float64, torch.float16, torch.bfloat16]

@@ -15,17 +15,14 @@ from __future__ import annotations
 
 import math
 import os
-import sys
 import warnings
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from . import kernels
-
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from numpy.typing import DTypeLike, NDArray
 
@@ -486,11 +483,14 @@ def _box_muller64(unit: Array) -> Array:
     return np.stack((radius * np.cos(angle), radius * np.sin(angle)), 1).reshape(-1)
 
 
+# ops/random.py puts a function here that computes the same bits faster, or returns None where that doesn't pay.
+box_muller_kernel: Callable[[Array], Array | None] | None = None
+
+
 def _box_muller32(unit: Array) -> Array:
     """`_box_muller64` for float32, with every intermediate rounded as PyTorch's vectorised kernel rounds it."""
-    # The kernel computes the same bits, so it may take over wherever Numba is there already.
-    if kernels.ENABLED and unit.dtype == np.float32 and (unit.size >= kernels.FUSED or "numba" in sys.modules):
-        return kernels.normal.box_muller(unit)
+    if box_muller_kernel is not None and (found := box_muller_kernel(unit)) is not None:
+        return found
     values = np.empty_like(unit)
     unit_blocks, value_blocks = unit.reshape(-1, 2, 8), values.reshape(-1, 2, 8)
     for start in range(0, len(unit_blocks), 2048):  # pieces that stay in the cache over some eighty passes

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 import operator
+import sys
 
 import numpy as np
 
-from .. import batching, dtypes, random, views
+from .. import batching, dtypes, kernels, random, views
 from ..codegen import named
 from ..creation import _finish, _shape, no_gradient
 from ..inplace import VMAPPED, check_captured
@@ -35,6 +36,16 @@ class Generator(random.Generator):
 
 
 random.default_generator = Generator()
+
+
+def _box_muller_kernel(unit):
+    """The kernel computes the same bits, so it may also take over small arrays wherever Numba is there already."""
+    if not kernels.ENABLED or unit.dtype != np.float32 or (unit.size < kernels.FUSED and "numba" not in sys.modules):
+        return None
+    return kernels.normal.box_muller(unit)
+
+
+random.box_muller_kernel = _box_muller_kernel
 random.default_generator.seed()
 
 
