@@ -60,13 +60,15 @@ class _Flags:
 class Sample:
     """What an array would say of itself that holds one sample; it has no values to give."""
 
-    __slots__ = ("dtype", "itemsize", "ndim", "shape", "size")
+    __slots__ = ("dtype", "ndim", "shape", "whole")
     flags = _Flags
     base = None
 
     def __init__(self, array):
-        self.shape, self.dtype, self.itemsize = array.shape[1:], array.dtype, array.itemsize
-        self.ndim, self.size = len(self.shape), math.prod(self.shape)
+        self.whole, self.shape, self.dtype, self.ndim = array, array.shape[1:], array.dtype, array.ndim - 1
+
+    itemsize = property(lambda self: self.whole.itemsize)
+    size = property(lambda self: math.prod(self.shape))
 
     @property
     def strides(self):
@@ -196,18 +198,26 @@ def implicit(x, level):
 
 def run(op, inputs, parameters):
     """Applies an operation to inputs of which some are batched."""
-    level = level_of(inputs)
-    batched = [type(x) is Batched and x.level is level for x in inputs]
-    values = [x.value if b else x for x, b in zip(inputs, batched)]
-    rule = {"elementwise": _elementwise, "leading": _leading, None: _loop}.get(op.batch, op.batch)  # pyright: ignore
-    result = rule(op, values, batched, level.size, parameters)  # pyright: ignore[reportOptionalMemberAccess, reportCallIssue]
+    level = None  # loops by hand, because every operation on samples passes here (benchmarks: jacobian)
+    for x in inputs:
+        if type(x) is Batched and (level is None or x.level.number > level.number):
+            level = x.level
+    values, batched = [], []
+    for x in inputs:
+        mine = type(x) is Batched and x.level is level
+        values.append(x.value if mine else x)
+        batched.append(mine)
+    rule = _RULES.get(op.batch, op.batch)
+    result = rule(op, values, batched, level.size, parameters)  # pyright: ignore[reportOptionalMemberAccess]
     if isinstance(result, (tuple, list)):
-        return (
-            type(result)([Batched(x, level) for x in result])
-            if type(result) is list
-            else tuple([Batched(x, level) for x in result])
-        )
-    return Batched(result, level)
+        results = [Batched(x, level) for x in result]
+        return results if type(result) is list else tuple(results)
+    sample = _new(Batched)
+    sample.value, sample.level = result, level
+    return sample
+
+
+_new = object.__new__
 
 
 def expanded(x, batched, size):
@@ -217,7 +227,10 @@ def expanded(x, batched, size):
 
 def aligned(values, batched):
     """Batched inputs with ones inserted behind the batch, so that all broadcast from the right as the samples do."""
-    ndim = max(x.array.ndim - b for x, b in zip(values, batched) if isinstance(x, Tensor))
+    ndim = 0
+    for x, b in zip(values, batched):
+        if isinstance(x, Tensor) and (n := x.array.ndim - b) > ndim:
+            ndim = n
     out = []
     for x, b in zip(values, batched):
         if b and x.array.ndim - 1 < ndim:
@@ -228,16 +241,26 @@ def aligned(values, batched):
 
 
 def _elementwise(op, values, batched, _size, parameters):
-    tensors = [x for x in values if isinstance(x, Tensor)]
-    if len({x.array.dtype for x in tensors}) > 1 and op.promote in ("arith", "float", "compare"):
-        # a sample without dimensions must not gain a say in type promotion by its batch dimension
-        samples = [Sample(x.array) if b else x.array for x, b in zip(values, batched) if isinstance(x, Tensor)]
-        t = promote(samples, [x for x in values if not isinstance(x, Tensor)])
-        values = [
-            x.to(t) if b and x.array.ndim == 1 and from_array_type(x.array.dtype) is not t else x
-            for x, b in zip(values, batched)
-        ]
+    if len(values) == 1:
+        return op.function(values[0], *parameters)
+    kind = None
+    for x in values:
+        if isinstance(x, Tensor):
+            if kind is None:
+                kind = x.array.dtype
+            elif x.array.dtype is not kind and op.promote in ("arith", "float", "compare"):
+                values = _promoted(values, batched)
+                break
     return op.function(*_broadcast(op, aligned(values, batched)), *parameters)
+
+
+def _promoted(values, batched):
+    """Values such that a sample without dimensions doesn't gain a say in type promotion by its batch dimension."""
+    samples = [Sample(x.array) if b else x.array for x, b in zip(values, batched) if isinstance(x, Tensor)]
+    t = promote(samples, [x for x in values if not isinstance(x, Tensor)])
+    return [
+        x.to(t) if b and x.array.ndim == 1 and from_array_type(x.array.dtype) is not t else x for x, b in zip(values, batched)
+    ]
 
 
 def _broadcast(op, values):
@@ -260,13 +283,14 @@ def shifted(dim):
 
 
 def _leading(op, values, batched, size, parameters):
-    values = [expanded(x, b, size) for x, b in zip(values, batched)]
+    if False in batched:
+        values = [expanded(x, b, size) for x, b in zip(values, batched)]
     out = []
     for name, value in zip(op.parameters, parameters, strict=True):
-        if name in _DIMS:
-            value = shifted(value)
-        elif name == "shape":
+        if name == "shape":
             value = (size, *value)
+        elif name in _DIMS:
+            value = shifted(value)
         out.append(value)
     return op.function(*values, *out)
 
@@ -277,6 +301,9 @@ def _loop(op, values, batched, size, parameters):
     if isinstance(samples[0], tuple):
         return tuple(_stacked(samples))
     return _stacked([(x,) for x in samples])[0]
+
+
+_RULES: dict = {"elementwise": _elementwise, "leading": _leading, None: _loop}  # for what `Op.batch` can be but a rule
 
 
 def in_loop(function):

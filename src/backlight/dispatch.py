@@ -8,6 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from . import dtypes, views
+from .batching import Batched, run
 from .engine import Port
 from .errors import INFERENCE_SAVED
 from .inplace import write_out
@@ -44,7 +45,7 @@ def constant(op, value, array_type):
     """A Python number as a 0-d tensor of the other operand's type, remembered: NumPy converts a number in 300 ns."""
     key = (type(value), value, array_type.char)
     found = op.constants.get(key)
-    if found is None or value == 0:  # 0.0 and -0.0 are one key
+    if found is None or (value == 0 and type(value) is float):  # 0.0 and -0.0 are one key
         with np.errstate(all="ignore"):
             found = Tensor._from(np.array(value, array_type))
         found.__dict__["number"] = value  # for a recorder
@@ -61,6 +62,11 @@ def slow(op, inputs, parameters, out=None):
             return op.function(a, constant(op, b, a.array.dtype), *parameters)
         if type(a) in (float, int) and _is_wide(b) and op.name not in _TENSOR_FIRST:
             return op.function(constant(op, a, b.array.dtype), b, *parameters)
+    for v in inputs:
+        if type(v) is Batched:  # at once: every operation on samples leaves here (benchmarks: jacobian)
+            return run(op, inputs, parameters)
+        if isinstance(v, Tensor) and type(v) not in PLAIN:
+            break
     special = [type(v) for v in inputs if isinstance(v, Tensor) and type(v) not in PLAIN and type(v) is not InferenceTensor]
     for kind in special:
         if "__torch_function__" in vars(kind):
