@@ -135,7 +135,17 @@ def source(op, recorded=False) -> str:
                 "            if state.recorder is not None:",
                 f"                state.recorder.operation({op.name!r}, result.node, (result,), {given})",
             ]
-        lines += ["            return result", f"    return {leave}"]
+        lines += ["            return result"]
+        if len(ids) == 2 and op.promote in ("arith", "float", "compare") and not op.parameters:
+            first, second = op.inputs
+            lines += [
+                # a number that was met before: `slow` keeps it as a tensor (but for 0.0 and -0.0, which look the same)
+                f"    if (type({second}) is int or (type({second}) is float and {second})) and out is None and type({first}) is Tensor and not state.unusual:",
+                f"        number = numbers.get((type({second}), {second}, {first}.array.dtype.char))",
+                "        if number is not None:",
+                f"            return this({first}, number)",
+            ]
+        lines += [f"    return {leave}"]
     for method, suffix in (("run", "a"), ("record", "t"), *((("run", "l"),) if has_kernel(op) else ())):
         lines += _backward_source(op, method, suffix)
     return "\n".join(lines)

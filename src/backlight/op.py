@@ -208,7 +208,7 @@ def build(op):
         return function
     scope = function.__globals__
     scope.update(
-        f=op.arrays, op=op, plain=PLAIN, state=state, modes=modes, new=object.__new__, Tensor=Tensor, asarray=np.asarray,
+        f=op.arrays, op=op, this=function, numbers=op.constants, plain=PLAIN, state=state, modes=modes, new=object.__new__, Tensor=Tensor, asarray=np.asarray,
         ndarray=np.ndarray, float32=np.dtype("f4"), float64=np.dtype("f8"), clock=clock, slow=slow, shapes=shapes,
         edge_of=views.edge_of, Nowhere=views.Nowhere, view_of=views.view_of, freed=errors.freed, modified=errors.modified,
         modified_output=errors.modified_output, saved_output=saved_output, unbroadcast=engine.unbroadcast,
