@@ -3,6 +3,7 @@
 `ran` lists the kernels that ran, so that no test passes because NumPy computed after all.
 """
 
+import importlib
 import math
 import zlib
 
@@ -11,8 +12,8 @@ import pytest
 import torch
 
 import backlight
-from backlight import kernels, nn, optim
-from backlight.kernels import FUSED, ONE_PASS, threads
+from backlight import kernels
+from backlight.kernels import NEVER, threads
 
 pytestmark = pytest.mark.skipif(not kernels.ENABLED, reason="kernels are switched off")
 F32, F64 = np.float32, np.float64
@@ -302,3 +303,409 @@ def test_accuracy(name, dtype, ran):
     errors = [abs(float((float(a) - b) / float(np.spacing(abs(dtype(float(b))))))) for a, b in zip(y, exact(name, x))]
     assert max(errors) <= ULPS[name][dtype is F64], (max(errors), x[np.argmax(errors)])
     assert ran
+
+
+# Rows
+
+ROWS = [(123, 77), (5, 3001), (2, 3, 1500), (9001, 1), (1, 9001)]
+
+
+@pytest.mark.parametrize("dtype", [F32, F64])
+@pytest.mark.parametrize("shape", ROWS)
+@pytest.mark.parametrize("name", ["softmax", "log_softmax"])
+def test_softmax(name, shape, dtype, ran):
+    assert_agrees(lambda _library, x: getattr(x, name)(-1), 3 * random(shape, dtype))
+    assert ran == [f"_{name}", f"_{name}_gradient"]
+
+
+@pytest.mark.parametrize("name", ["softmax", "log_softmax"])
+def test_softmax_of_other_layouts(name, ran):
+    assert_agrees(lambda _library, x: getattr(x.t(), name)(1), random((99, 101)))
+    assert_agrees(lambda _library, x: getattr(x[:, ::2], name)(1), random((99, 201)))
+    assert_agrees(lambda _library, x: getattr(x, name)(1).sum(), random((99, 101)))
+    assert len(ran) == 6
+    assert_agrees(lambda _library, x: getattr(x, name)(0), random((99, 101)))
+    assert len(ran) == 6  # that isn't along rows
+
+
+@pytest.mark.parametrize("dtype", [F32, F64])
+@pytest.mark.parametrize("name", ["softmax", "log_softmax"])
+def test_softmax_of_special_rows(name, dtype, ran):
+    x = random((64, 131), dtype)
+    x[3], x[5, 7], x[6, 8], x[7, 9], x[8, 1:], x[9] = -np.inf, np.nan, np.inf, -np.inf, -np.inf, np.inf
+    x[10], x[11], x[12], x[13, :2] = 1e30, -1e30, 0, (np.inf, np.nan)
+    assert_agrees(lambda _library, x: getattr(x, name)(-1), x)
+    assert len(ran) == 2
+
+
+@pytest.mark.parametrize("dtype", [F32, F64])
+@pytest.mark.parametrize("affine", ["weight and bias", "weight", "neither"])
+@pytest.mark.parametrize("shape", [(123, 77), (3, 5, 700), (4501, 3)])
+def test_layer_norm(shape, affine, dtype, ran):
+    given = {"weight and bias": (True, True), "weight": (True, False), "neither": (False, False)}[affine]
+    parts = [random(shape[-1:], dtype, i + 1) if wanted else None for i, wanted in enumerate(given)]
+
+    def program(library, x, weight, bias):
+        return library.nn.functional.layer_norm(x, shape[-1:], weight, bias)
+
+    assert_agrees(program, random(shape, dtype) + dtype(3), *parts, rtol=2e-4 if dtype is F32 else 1e-10)
+    assert ran == ["_layer_norm", "_layer_norm_gradient"]
+
+
+def test_layer_norm_over_two_dimensions(ran):
+    assert_agrees(
+        lambda library, x, w: library.nn.functional.layer_norm(x, (7, 50), w), random((40, 7, 50)), random((7, 50)), rtol=1e-4
+    )
+    assert len(ran) == 2
+
+
+def test_second_derivatives_of_rows():
+    def program(library, x, w):
+        y = library.nn.functional.layer_norm(x.log_softmax(-1) * x.softmax(-1), (77,), w)
+        (g,) = library.autograd.grad((y**3).sum(), x, create_graph=True)
+        return g
+
+    assert_agrees(program, random((123, 77), F64), random((77,), F64), rtol=1e-7, atol=1e-7)
+
+
+@pytest.mark.parametrize("make", [lambda x: x, lambda x: x * 1000 + 1, np.abs])
+def test_accuracy_of_sums(make, ran):
+    x = make(random((1031, 1021), F32))
+    for program in (lambda x: x.sum(), lambda x: x.sum(-1), lambda x: x.mean()):
+        exact = program(torch.tensor(x.astype(F64))).numpy()
+        ours, theirs = (np.abs(program(library.tensor(x)).numpy() - exact).max() for library in BOTH)
+        assert ours <= theirs + np.spacing(np.abs(exact).max().astype(F32))
+    assert ran == ["_partial_sums", "_row_sums", "_partial_sums"]
+
+
+def test_sums_of_special_values(ran):
+    x = random((1031, 1021), F32)
+    x[0, 0], x[1, 1], x[2, 2:4] = np.nan, np.inf, (np.inf, -np.inf)
+    assert_agrees(lambda _library, x: x.sum(-1), x, atol=1e-3)
+    x = x[1:]
+    assert_agrees(lambda _library, x: x.sum(), x)
+    assert_agrees(lambda _library, x: x.sum(), random((1031, 1021), F64).T)
+    assert_agrees(lambda _library, x: x.sum((1, 2)), random((103, 70, 101), F64))
+    assert "_row_sums" in ran and "_partial_sums" in ran
+
+
+# Optimizers
+
+OPTIMIZERS = {
+    "Adam": ("Adam", {}),
+    "Adam, amsgrad": ("Adam", {"amsgrad": True}),
+    "Adam, maximize": ("Adam", {"maximize": True, "betas": (0.8, 0.95)}),
+    "Adam, weight decay": ("Adam", {"weight_decay": 0.1, "eps": 1e-4}),
+    "Adam, decoupled": ("Adam", {"weight_decay": 0.1, "decoupled_weight_decay": True}),
+    "AdamW": ("AdamW", {}),
+    "AdamW, amsgrad": ("AdamW", {"amsgrad": True, "maximize": True}),
+    "SGD": ("SGD", {}),
+    "SGD, weight decay": ("SGD", {"weight_decay": 0.1, "maximize": True}),
+    "SGD, momentum": ("SGD", {"momentum": 0.9}),
+    "SGD, dampening": ("SGD", {"momentum": 0.9, "dampening": 0.3, "weight_decay": 0.1}),
+    "SGD, nesterov": ("SGD", {"momentum": 0.9, "nesterov": True, "weight_decay": 0.1}),
+    "SGD, maximize": ("SGD", {"momentum": 0.9, "maximize": True}),
+}
+
+
+def trained(library, name, dtype, steps=5):
+    """Two parameters, one too small for kernels, after some steps; and their state."""
+    kind, options = OPTIMIZERS[name]
+    parameters = [library.nn.Parameter(library.tensor(random(shape, dtype))) for shape in ((97, 91), (7, 5))]
+    optimizer = getattr(library.optim, kind)(parameters, lr=0.02, **options)
+    for step in range(steps):
+        for i, parameter in enumerate(parameters):
+            parameter.grad = library.tensor(random(tuple(parameter.shape), dtype, 10 * step + i + 1))
+        optimizer.step()
+    states = [value for p in parameters for value in optimizer.state[p].values() if value is not None]
+    return [x.detach().numpy() for x in (*parameters, *states)]
+
+
+@pytest.mark.parametrize("dtype", [F32, F64])
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_optimizers(name, dtype, ran, monkeypatch):
+    ours, theirs = trained(backlight, name, dtype), trained(torch, name, dtype)
+    kernels_ran = len(ran)
+    assert kernels_ran >= 4
+    for module in ("elementwise", "sgd"):
+        monkeypatch.setattr(importlib.import_module(f"backlight.optim.{module}"), "FUSED", NEVER)
+    plain = trained(backlight, name, dtype)
+    assert len(ran) == kernels_ran
+    rtol = 2e-6 if dtype is F32 else 1e-13
+    for one, twin, other in zip(ours, plain, theirs, strict=True):
+        np.testing.assert_allclose(one, twin, rtol, rtol)
+        np.testing.assert_allclose(one, other, 5 * rtol, 5 * rtol)
+
+
+def test_optimizers_of_special_numbers(ran):
+    """Infinity without decay isn't touched by it, and NaN stays where it is."""
+    results = []
+    for library in BOTH:
+        x = random((97, 91))
+        x[0, :3], x[1, :2] = (np.inf, -np.inf, np.nan), 0
+        parameter = library.nn.Parameter(library.tensor(x))
+        g = random((97, 91), F32, 1)
+        g[2, :3], g[1, :2] = (np.inf, -np.inf, np.nan), 0
+        parameter.grad = library.tensor(g)
+        for kind in (library.optim.Adam, library.optim.SGD):
+            kind([parameter], lr=0.1).step()
+        results.append(parameter.detach().numpy())
+    np.testing.assert_allclose(*results, rtol=1e-5, atol=1e-6)
+    assert ran == ["_adam", "_sgd"]
+
+
+# Attention
+
+ATTENTION = {
+    "plain": ((2, 3, 97, 16), 97, False),
+    "causal": ((2, 3, 101, 16), 101, True),
+    "short and long": ((9, 7, 5, 32), 203, False),
+    "long and short": ((1, 2, 203, 32), 9, False),
+    "causal, fewer keys": ((1, 2, 130, 32), 70, True),
+    "causal, fewer queries": ((2, 2, 70, 32), 130, True),
+    "wide": ((1, 1, 65, 128), 65, True),
+    "one key": ((3, 2, 130, 16), 1, False),
+}
+
+
+def attention(library, q, k, v, causal, **options):
+    return library.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=causal, **options)
+
+
+@pytest.mark.parametrize("dtype", [F32, F64])
+@pytest.mark.parametrize("name", ATTENTION)
+def test_attention(name, dtype, ran):
+    shape, source, causal = ATTENTION[name]
+    other = (*shape[:2], source, shape[3])
+    arrays = random(shape, dtype), random(other, dtype, 1), random(other, dtype, 2)
+    atol = 2e-5 if dtype is F32 else 1e-12
+    assert_agrees(lambda library, q, k, v: attention(library, q, k, v, causal), *arrays, atol=atol)
+    assert len(ran) == 2 and all(kernel.startswith("attention_") for kernel in ran)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_attention_of_other_layouts(causal, ran):
+    """(N, L, H, E) permuted, as models have it; a scale; an expanded gradient."""
+
+    def program(library, q, k, v):
+        heads = [x.reshape(2, 50, 3, 32).permute(0, 2, 1, 3) for x in (q, k, v)]
+        y = attention(library, *heads, causal, scale=0.3).permute(0, 2, 1, 3).reshape(2, 50, 96)
+        return y, y.sum()
+
+    assert_agrees(program, *(random((2, 50, 96), F32, i) for i in range(3)), atol=1e-4)
+    assert len(ran) == 2
+
+    def program(library, q, k, v):
+        return attention(library, q.transpose(2, 3), k[..., ::2], v.flip(2), causal)
+
+    assert_agrees(program, random((2, 3, 32, 60)), random((2, 3, 60, 64)), random((2, 3, 60, 32)), atol=1e-4)
+    assert len(ran) == 4
+
+
+def test_attention_to_special_keys(ran):
+    """-inf and NaN in queries and keys, where PyTorch has them, too."""
+    q, k, v = (random((1, 2, 130, 32), F32, i) for i in range(3))
+    k[0, 0, 5], q[0, 1, 7, 3], v[0, 1, 20, 4] = 300, np.nan, np.inf
+    with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
+        assert_agrees(lambda library, q, k, v: attention(library, q, k, v, False), q, k, v, atol=1e-3)
+    assert len(ran) == 2
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_second_derivatives_of_attention(causal, ran):
+    def program(library, q, k, v):
+        grads = library.autograd.grad((attention(library, q, k, v, causal) ** 2).sum(), (q, k, v), create_graph=True)
+        return grads
+
+    arrays = [random((3, 2, 90, 16), F64, i) for i in range(3)]
+    with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
+        assert_agrees(program, *arrays, rtol=1e-8, atol=1e-9)
+    assert any(kernel.startswith("attention_forward") for kernel in ran)
+
+
+# Recurrent layers
+
+
+@pytest.mark.parametrize("options", [{}, {"bidirectional": True}, {"num_layers": 2, "batch_first": True}, {"bias": False}],
+                         ids=lambda options: ", ".join(options) or "plain")  # fmt: skip
+@pytest.mark.parametrize("states", [False, True])
+@pytest.mark.parametrize("name", ["LSTM", "GRU"])
+def test_recurrent_layers(name, states, options, ran):
+    length, batch, inputs, hidden = 9, 19, 11, 32
+    layers = options.get("num_layers", 1) * (1 + options.get("bidirectional", False))
+    torch.manual_seed(0)
+    theirs = getattr(torch.nn, name)(inputs, hidden, **options)
+    ours = getattr(backlight.nn, name)(inputs, hidden, **options)
+    ours.load_state_dict({key: backlight.tensor(value.numpy()) for key, value in theirs.state_dict().items()})
+
+    def program(library, x, *initial):
+        module = ours if library is backlight else theirs
+        module.zero_grad()
+        given = (initial if name == "LSTM" else initial[0],) if initial else ()
+        output, last = module(x, *given)
+        last = last if name == "LSTM" else (last,)
+        (sum((s * s).sum() for s in last) + (output**2).sum()).backward(retain_graph=True)
+        return output, *last, *[p.grad.detach().clone() for p in module.parameters()]
+
+    shape = (batch, length, inputs) if options.get("batch_first") else (length, batch, inputs)
+    initial = [random((layers, batch, hidden), F32, i + 1) for i in range(1 + (name == "LSTM"))] if states else []
+    assert_agrees(program, random(shape), *initial, rtol=1e-4, atol=3e-4)
+    assert any(kernel.startswith(f"{name.lower()}_forward") for kernel in ran)
+    assert any(kernel.startswith(f"{name.lower()}_backward") for kernel in ran)
+
+
+@pytest.mark.parametrize("name", ["LSTM", "GRU"])
+def test_second_derivatives_of_recurrent_layers(name, ran):
+    torch.manual_seed(0)
+    theirs = getattr(torch.nn, name)(5, 32, dtype=torch.float64)
+    ours = getattr(backlight.nn, name)(5, 32, dtype=backlight.float64)
+    ours.load_state_dict({key: backlight.tensor(value.numpy()) for key, value in theirs.state_dict().items()})
+
+    def program(library, x):
+        module = ours if library is backlight else theirs
+        module.zero_grad()
+        output, _last = module(x)
+        grads = library.autograd.grad((output**3).sum(), [x, *module.parameters()], create_graph=True)
+        sum((g**2).sum() for g in grads).backward(retain_graph=True)
+        return output, *[g.detach() for g in grads], *[p.grad.detach().clone() for p in module.parameters()]
+
+    assert_agrees(program, random((8, 13, 5), F64), rtol=1e-8, atol=1e-9)
+    assert any(kernel.startswith(name.lower()) for kernel in ran)
+
+
+# Channels
+
+
+@pytest.mark.parametrize("dtype", [F32, F64])
+@pytest.mark.parametrize("train", [True, False])
+@pytest.mark.parametrize("affine", [True, False])
+@pytest.mark.parametrize("shape", [(5, 7, 13, 19), (3, 65, 50), (2, 3, 4, 20, 30)])
+def test_batch_norm(shape, affine, train, dtype, ran):
+    name = f"BatchNorm{len(shape) - 2}d"
+
+    def program(library, x, weight, bias):
+        module = getattr(library.nn, name)(shape[1], affine=affine, dtype=getattr(library, np.dtype(dtype).name))
+        module.running_mean.add_(0.25)
+        module.train(train)
+        y = library.func.functional_call(module, {"weight": weight, "bias": bias}, (x,)) if affine else module(x)
+        return y, module.running_mean, module.running_var
+
+    parts = [random(shape[1:2], dtype, i + 1) for i in range(2)] if affine else [None, None]
+    assert_agrees(program, 2 * random(shape, dtype) + dtype(3), *parts, rtol=2e-4 if dtype is F32 else 1e-10)
+    assert "_normalize" in ran and ("_moments" in ran) == train
+
+
+def test_second_derivatives_of_batch_norm():
+    def program(library, x, w):
+        y = library.nn.functional.batch_norm(x, None, None, w, None, True)
+        return library.autograd.grad((y**3).sum(), (x, w), create_graph=True)
+
+    assert_agrees(program, random((5, 7, 13, 19), F64), random((7,), F64), rtol=1e-7, atol=1e-8)
+
+
+# Indexing
+
+
+def indices(shape, high, seed=0):
+    return np.random.default_rng([seed, *shape]).integers(0, high, shape)
+
+
+@pytest.mark.parametrize("dtype", [F32, F64])
+@pytest.mark.parametrize("padding", [None, 3, -1])
+@pytest.mark.parametrize("shape", [(300,), (13, 31), (2, 3, 40)])
+def test_embedding(shape, padding, dtype, ran):
+    def program(library, weight, index):
+        return library.nn.functional.embedding(index, weight, padding)
+
+    assert_agrees(program, random((50, 97), dtype), indices(shape, 50), rtol=1e-5)
+    assert ran == ["_take", "_add"]
+
+
+@pytest.mark.parametrize("dim", [0, 1, 2])
+def test_index_select_and_index_add(dim, ran):
+    index = indices((33,), 29, dim)
+    assert_agrees(lambda _library, x, i: x.index_select(dim, i), random((29, 29, 29)), index)
+    shape = [29, 29, 29]
+    shape[dim] = 33
+    assert_agrees(
+        lambda _library, x, i, y: x.index_add(dim, i, y, alpha=2), random((29, 29, 29)), index, random(tuple(shape)), rtol=1e-4
+    )
+    assert ran.count("_take") >= 2 and ran.count("_add") >= 2
+
+
+@pytest.mark.parametrize("dim", [0, 1, 2])
+@pytest.mark.parametrize("kind", ["full", "expanded", "shorter"])
+def test_gather_and_scatter_add(kind, dim, ran):
+    shape = [21, 23, 25]
+    vector = [1, 1, 1]
+    vector[dim] = shape[dim] = 40
+    index = indices(tuple(shape), (21, 23, 25)[dim])
+    if kind == "expanded":
+        index = np.broadcast_to(indices(tuple(vector), (21, 23, 25)[dim]), shape)
+    if kind == "shorter":
+        index = index[:17, :17, :17]
+
+    def tensors(library, i):
+        return i[tuple(slice(0, n) for n in vector)].expand(*shape) if kind == "expanded" else i
+
+    x, y = random((21, 23, 25)), random(tuple(shape))
+    assert_agrees(lambda library, x, i: x.gather(dim, tensors(library, i)), x, np.array(index))
+    assert_agrees(
+        lambda library, x, i, y: x.scatter_add(dim, tensors(library, i), y if kind != "shorter" else y.detach()),
+        x,
+        np.array(index),
+        y,
+        rtol=1e-4,
+    )
+    names = {"full": ("_take_each", "_add_each"), "expanded": ("_take", "_add"), "shorter": ()}[kind]
+    assert all(name in ran for name in names) and bool(ran) == bool(names)
+
+
+@pytest.mark.parametrize("shape", [(100,), (9, 11)])
+def test_rows_by_index(shape, ran):
+    index = indices(shape, 100) - 50  # some count from the end
+    assert_agrees(lambda _library, x, i: x[i], random((50, 97)), index, rtol=1e-5)
+    assert ran == ["_take", "_add"]
+
+
+@pytest.mark.parametrize("place", [-51, 50, 1 << 40, -(1 << 62)])
+@pytest.mark.parametrize("name", ["x[i]", "x[i].backward", "index_select", "index_add", "gather", "scatter_add", "embedding"])
+def test_indices_out_of_range(name, place):
+    index = indices((130,), 50)
+    index[77] = place
+    programs = {
+        "x[i]": lambda library, x, i, y: x[i],
+        "x[i].backward": lambda library, x, i, y: x[i].sum().backward(),
+        "index_select": lambda library, x, i, y: x.index_select(0, i),
+        "index_add": lambda library, x, i, y: x.index_add(0, i, y),
+        "gather": lambda library, x, i, y: x.gather(0, i[:, None].expand(130, 97)),
+        "scatter_add": lambda library, x, i, y: x.scatter_add(0, i[:, None].expand(130, 97), y),
+        "embedding": lambda library, x, i, y: library.nn.functional.embedding(i, x),
+    }
+    for library in BOTH:
+        with pytest.raises((IndexError, RuntimeError)) as raised:
+            outcome(library, programs[name], random((50, 97)), index, random((130, 97)))
+        if library is backlight:
+            ours = raised
+    assert type(ours.value) is type(raised.value)
+
+
+def test_second_derivatives_of_indexing():
+    def program(library, x, i):
+        picked = x[i] * x.index_select(0, i) + library.nn.functional.embedding(i, x) ** 2
+        (g,) = library.autograd.grad((picked**2).sum(), x, create_graph=True)
+        return g
+
+    assert_agrees(program, random((50, 97), F64), indices((130,), 50), rtol=1e-9)
+
+
+# Checksums
+
+
+def test_checksums_are_those_of_zlib():
+    rng = np.random.default_rng(0)
+    sizes = [*range(300), 1023, 1024, 1025, 65536, 99991, (1 << 20) + 7]
+    for size in sizes:
+        data = rng.integers(0, 256, size + 3, np.uint8)[3:]  # not aligned
+        assert kernels.checksum.crc32(data) == zlib.crc32(data), size
+    assert kernels.checksum.crc32(np.zeros(1 << 16, np.uint8)) == zlib.crc32(bytes(1 << 16))

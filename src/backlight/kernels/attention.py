@@ -214,7 +214,7 @@ def _compiled(function, dtype):
 
 def forward(q, k, v, scale, causal):
     """(output, logarithms of the softmax's denominators): (N, H, L, E), (N, H, S, E), (N, H, S, V) -> (N, H, L, V), (N, H, L)."""
-    out = np.empty_like(q, shape=(*q.shape[:3], v.shape[3]))
+    out = _like(q, v.shape[3])
     logarithms = np.empty(q.shape[:3], q.dtype)
     inputs = [part for x in (q, k, v) for part in _rows(x)]
     sizes, chunks = (*q.shape[:3], *k.shape[2:], v.shape[3]), q.shape[0] * q.shape[1] * -(-q.shape[2] // BLOCK)
@@ -226,7 +226,9 @@ def forward(q, k, v, scale, causal):
 
 def backward(g, q, k, v, out, logarithms, scale, causal):
     """The gradients of q, k and v."""
-    gradients = np.empty_like(q), np.zeros_like(k), np.zeros_like(v)
+    gradients = [_like(x, x.shape[3]) for x in (q, k, v)]
+    for x in gradients[1:]:
+        x[...] = 0
     inputs = [part for x in (g, q, k, v, out) for part in _rows(x)]
     outputs = [part for x in gradients for part in _rows(x)]
     sizes = (*q.shape[:3], *k.shape[2:], v.shape[3])
@@ -239,6 +241,12 @@ def has_kernel(q, v) -> bool:
     """Whether the rows of these arrays fill whole vector registers."""
     n = lanes(q.dtype)
     return q.shape[3] % n == 0 and v.shape[3] % n == 0
+
+
+def _like(x, width):
+    """An empty array whose rows have `width` elements and lie in x's order, if x's rows are dense."""
+    out = np.empty_like(x, shape=(*x.shape[:3], width))
+    return out if out.strides[3] == out.itemsize else np.empty(out.shape, out.dtype)
 
 
 def _rows(x):
