@@ -9,6 +9,7 @@ from .compiling import kernel, summing, take
 from .rows import row_deviation, row_sum
 from .scalar import like
 
+
 def as_channels(x):
     """x as a dense (N, C, S)."""
     return np.ascontiguousarray(x).reshape(x.shape[0], x.shape[1], -1)
@@ -96,7 +97,9 @@ def _or(value, neutral, means):
 def normalize(x, means, scales, weight, bias):
     """(x - mean) * scale * weight + bias for each channel."""
     out = np.empty(x.shape, x.dtype)
-    threads.run(_normalize, x.shape[1], as_channels(x), means, scales, _or(weight, 1, means), _or(bias, 0, means), as_channels(out))
+    threads.run(
+        _normalize, x.shape[1], as_channels(x), means, scales, _or(weight, 1, means), _or(bias, 0, means), as_channels(out)
+    )
     return out
 
 
@@ -106,3 +109,88 @@ def gradient(g, x, means, scales, weight, of_statistics):
     arguments = as_channels(g), as_channels(x), means, scales, _or(weight, 1, means), of_statistics, as_channels(out)
     threads.run(_gradient, x.shape[1], *arguments, of_weight, of_bias)
     return out, of_weight, of_bias
+
+
+# Group norm: statistics of each sample's groups of channels
+
+
+@kernel
+def _group_norm(x, groups, eps, weight, bias, out, queue):
+    samples, channels, places = x.shape
+    size = channels // groups
+    count = like(eps, size * places)
+    while True:
+        chunk = take(queue)
+        if chunk >= samples * groups:
+            return
+        n, first = chunk // groups, chunk % groups * size
+        total = 0.0
+        for c in range(first, first + size):
+            total += row_sum(x[n, c])
+        mean = like(eps, total / count)
+        total = 0.0
+        for c in range(first, first + size):
+            total += row_deviation(x[n, c], mean)
+        scale = like(eps, 1) / np.sqrt(like(eps, total / count) + eps)
+        for c in range(first, first + size):
+            row, result, w, b = x[n, c], out[n, c], weight[c], bias[c]
+            for i in range(result.size):
+                result[i] = (row[i] - mean) * scale * w + b
+
+
+@kernel
+def _group_norm_gradient(g, x, groups, eps, weight, out, sums, queue):
+    """sums (2, N, C) take each sample's part of the gradients of weight and bias."""
+    samples, channels, places = x.shape
+    size = channels // groups
+    count = like(eps, size * places)
+    while True:
+        chunk = take(queue)
+        if chunk >= samples * groups:
+            return
+        n, first = chunk // groups, chunk % groups * size
+        total = 0.0
+        for c in range(first, first + size):
+            total += row_sum(x[n, c])
+        mean = like(eps, total / count)
+        total = 0.0
+        for c in range(first, first + size):
+            total += row_deviation(x[n, c], mean)
+        scale = like(eps, 1) / np.sqrt(like(eps, total / count) + eps)
+        plain, along = 0.0, 0.0
+        for c in range(first, first + size):
+            a, b = _gradient_sums(g[n, c], x[n, c], mean, scale)
+            sums[0, n, c], sums[1, n, c] = b, a
+            plain += a * weight[c]
+            along += b * weight[c]
+        mean_g, mean_along = like(eps, plain / count), like(eps, along / count)
+        for c in range(first, first + size):
+            row, gradient, result, w = x[n, c], g[n, c], out[n, c], weight[c]
+            for i in range(result.size):
+                result[i] = (gradient[i] * w - mean_g - (row[i] - mean) * scale * mean_along) * scale
+
+
+def group_norm(x, weight, bias, groups, eps):
+    """The array function of native_group_norm."""
+    out, ones = np.empty(x.shape, x.dtype), np.empty(x.shape[1], x.dtype)
+    arguments = as_channels(x), groups, x.dtype.type(eps), _or(weight, 1, ones), _or(bias, 0, ones), as_channels(out)
+    threads.run(_group_norm, x.shape[0] * groups, *arguments)
+    return out
+
+
+def group_norm_gradient(g, x, weight, groups, eps):
+    """The gradients of x, weight and bias."""
+    out, sums = np.empty(x.shape, x.dtype), np.empty((2, *x.shape[:2]), x.dtype)
+    weight = _or(weight, 1, sums[0, 0])
+    threads.run(
+        _group_norm_gradient,
+        x.shape[0] * groups,
+        as_channels(g),
+        as_channels(x),
+        groups,
+        x.dtype.type(eps),
+        weight,
+        as_channels(out),
+        sums,
+    )
+    return out, *np.add.reduce(sums, 1)

@@ -86,7 +86,7 @@ _group_norm = op("native_group_norm",
 
 def _by_channels(x, *others):
     """Whether kernels compute with these arrays channel by channel."""
-    return x.ndim > 2 and x.size >= x.shape[0] * x.shape[1] * CHANNEL and kernels.compute(FUSED, x, *others)
+    return x.ndim > 2 and x.size and x.size >= x.shape[0] * x.shape[1] * CHANNEL and kernels.compute(FUSED, x, *others)
 
 
 def _scale(variance, eps):
@@ -142,6 +142,8 @@ def _group_shape(shape, groups):
 
 
 def _group_arrays(x, weight, bias, groups, eps):
+    if _by_channels(x, weight, bias):
+        return kernels.channels.group_norm(x, weight, bias, groups, eps)
     y, _scale = _normalized(x.reshape(_group_shape(x.shape, groups)), (2,), eps)
     y = y.reshape(x.shape)
     if weight is not None:
@@ -150,6 +152,9 @@ def _group_arrays(x, weight, bias, groups, eps):
 
 
 def _group_gradient_arrays(g, x, weight, bias_shape, groups, eps):
+    if _by_channels(x, g, weight):
+        gx, gw, gb = kernels.channels.group_norm_gradient(g, x, weight, groups, eps)
+        return gx, None if weight is None else gw, None if bias_shape is None else gb
     inner = g if weight is None else g * weight.reshape(_channel_shape(x.ndim))
     flat = _group_shape(x.shape, groups)
     gx = _affine_gradient_arrays(inner.reshape(flat), x.reshape(flat), None, None, (2,), None, eps)[0].reshape(x.shape)
