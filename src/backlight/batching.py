@@ -233,9 +233,12 @@ def aligned(values, batched):
             ndim = n
     out = []
     for x, b in zip(values, batched):
-        if b and x.array.ndim - 1 < ndim:
+        missing = ndim + 1 - x.array.ndim if b else 0
+        if missing == 1:
+            x = x.unsqueeze(1)
+        elif missing > 0:
             shape = x.array.shape
-            x = x.reshape((shape[0],) + (1,) * (ndim + 1 - len(shape)) + shape[1:])
+            x = x.reshape((shape[0],) + (1,) * missing + shape[1:])
         out.append(x)
     return out
 
@@ -466,6 +469,8 @@ def product(a, b, a_batched, b_batched):
     if a_batched and not b_batched and a.array.ndim == 3:  # one product for the whole batch
         size, n, k = a.array.shape
         return a.reshape(size * n, k).mm(b).reshape((size, n, b.array.shape[1]))
+    if a_batched and b_batched and a.array.ndim == 3 and b.array.ndim == 3:
+        return a.bmm(b)
     return a.matmul(b)
 
 

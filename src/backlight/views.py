@@ -23,21 +23,22 @@ class View:
     __slots__ = ("count", "made", "root")
 
     def __init__(self, root, made):
-        self.root = root
+        self.root, self.count = root, root.version.count
         self.made = made  # "", "no_grad", "multiple outputs" or "custom function": decides what in-place may do
-        self.count = root.version.count
 
 
 def view_of(result, source, made="") -> None:
     """Makes `result` a view of `source`'s root. Their arrays already share memory."""
-    root = source if source.base is None else source.base.root
-    result.version = version_of(root)
-    if source.base is not None and source.base.made and not made:
-        made = source.base.made
-    if type(root.version) is InferenceVersion:
-        result.__class__ = type(source)
-        return  # inference tensors have no views that autograd would have to follow
-    result.base = View(root, made if modes.grad else "inference" if modes.inference else "no_grad")
+    base = source.base
+    root = source if base is None else base.root
+    version = result.version = root.version or version_of(root)
+    if type(version) is InferenceVersion:
+        result.__class__ = type(source)  # inference tensors have no views that autograd would have to follow
+        return
+    made = made or ("" if base is None else base.made)
+    view = result.base = View.__new__(View)  # without its __init__, because views are many (benchmarks: mlp_step)
+    view.root, view.count = root, version.count
+    view.made = made if modes.grad else "inference" if modes.inference else "no_grad"
 
 
 def current_node(tensor):

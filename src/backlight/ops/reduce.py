@@ -16,7 +16,7 @@ from .check import invalid_combination, not_implemented, not_tensor
 from .choose import masked_fill, maximum, minimum, where_zero
 from .logic import isnan
 from .pointwise import exp
-from .shape import expand, reshape, unsqueeze
+from .shape import broadcast, expand, reshape, unsqueeze
 
 
 def dims_of(dim, ndim, *, empty_is_all=True):
@@ -39,7 +39,7 @@ def _kept(shape, dims):
     return tuple([1 if i in dims else n for i, n in enumerate(shape)])
 
 
-@twin(lambda g, shape, dims: np.broadcast_to(np.reshape(g, _kept(shape, dims)), shape))
+@twin(lambda g, shape, dims: broadcast(g.reshape(_kept(shape, dims)), shape))
 def spread(g, shape, dims):
     """Expands the gradient of a reduction over `dims` to the input's shape."""
     return expand(reshape(g, _kept(shape, dims)), shape)
