@@ -20,6 +20,7 @@ from . import scalar, threads
 from .compiling import inlined, kernel, take
 
 CHUNK = 1 << 14  # elements: an array's part fits into the first-level cache together with another one's
+WIDE = frozenset(("power",))  # functions whose numbers stay float64
 TYPES = {np.dtype(np.float32): np.float32, np.dtype(np.float64): np.float64}
 
 
@@ -82,7 +83,8 @@ def _fused(name, function, plain, arrays, used=None):
         if key not in kernels:
             kernels[key] = _loop(name, function, kinds, layout.dtype, len(arguments) - arrays)
         out = np.empty(layout.shape, layout.dtype, order)
-        parameters = [layout.dtype.type(value) for value in arguments[arrays:]]
+        number = float if name in WIDE else layout.dtype.type
+        parameters = [number(value) for value in arguments[arrays:]]
         threads.run(kernels[key], -(-out.size // CHUNK), *flat, *parameters, out.reshape(-1, order=order))
         return out
 

@@ -402,6 +402,19 @@ def elu(x, alpha, scale, rate):
 
 
 @inlined
+def power(x, exponent):
+    """x ** exponent for float32 numbers, computed in float64: the product with the logarithm keeps the bits it needs."""
+    wide, y = np.float64(x), np.float64(exponent)
+    size = exp(y * log(abs(wide)))
+    whole = np.floor(y) == y
+    odd = whole and np.floor(y * 0.5) * 2.0 != y
+    result = (-size if odd else size) if wide < 0.0 else size
+    result = np.nan if wide < 0.0 and not whole and wide != -np.inf else result
+    result = math.copysign(result, wide) if odd and wide == 0.0 else result
+    return like(x, 1.0 if y == 0.0 else result)
+
+
+@inlined
 def softplus(x, beta, threshold):
     return x if x * beta > threshold else log1p(exp(min(x * beta, threshold))) / beta
 

@@ -7,7 +7,7 @@ import math
 
 import numpy as np
 
-from .. import batching, dtypes
+from .. import batching, dtypes, kernels
 from ..creation import no_gradient
 from ..op import binary, check_broadcast, face, op, public, twin, unary, write_out
 from ..tensor import Tensor
@@ -259,6 +259,9 @@ _pow_tensor = binary("pow_tensor", _pow_arrays,
     public=False, node="PowBackward1")  # fmt: skip
 
 
+_power = kernels.fused("power", np.power, 1)
+
+
 def _pow_number_arrays(x, exponent):
     if exponent == 2:
         return np.multiply(x, x)
@@ -268,6 +271,10 @@ def _pow_number_arrays(x, exponent):
         return np.reciprocal(x)
     if exponent == 3:
         return x * x * x
+    if exponent in (-0.5, -2):
+        return np.reciprocal(np.sqrt(x) if exponent == -0.5 else x * x)
+    if x.dtype.char == "f" and type(exponent) in (int, float):  # a scalar of float64 would make the result one, too
+        return _power(x, exponent)
     return np.power(x, exponent)
 
 
