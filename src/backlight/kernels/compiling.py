@@ -25,12 +25,14 @@ from .memory import keep_freed_memory
 
 keep_freed_memory()
 if hasattr(os, "register_at_fork"):  # a child whose parent was compiling in another thread could never compile
-    release = global_compiler_lock.release
-    os.register_at_fork(before=global_compiler_lock.acquire, after_in_parent=release, after_in_child=release)
+    _release = global_compiler_lock.release
+    os.register_at_fork(before=global_compiler_lock.acquire, after_in_parent=_release, after_in_child=_release)
 
 # Multiply-adds may be contracted and the sign of zero in sums ignored; NaN, infinity and the order of operations stay.
 FLOATING_POINT = {"contract"}
 INLINED = {"fastmath": FLOATING_POINT, "error_model": "numpy", "forceinline": True}  # a loop with a call isn't vectorised
+
+made: list = []  # the kernels of this process
 
 
 def kernel(function, name: str = "", exact: bool = False):
@@ -42,6 +44,7 @@ def kernel(function, name: str = "", exact: bool = False):
         compiled._cache = _KernelCache(function)
     except (OSError, RuntimeError) as error:  # there is no home directory, say
         _warn(error)
+    made.append(compiled)
     return compiled
 
 
