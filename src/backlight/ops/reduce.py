@@ -39,13 +39,13 @@ def _kept(shape, dims):
     return tuple([1 if i in dims else n for i, n in enumerate(shape)])
 
 
-@twin(lambda g, shape, dims: broadcast(g.reshape(_kept(shape, dims)), shape))
+@twin(lambda g, shape, dims: broadcast(g.reshape(_kept(shape, dims)) if g.ndim else g, shape))
 def spread(g, shape, dims):
     """Expands the gradient of a reduction over `dims` to the input's shape."""
-    return expand(reshape(g, _kept(shape, dims)), shape)
+    return expand(reshape(g, _kept(shape, dims)) if g.array.ndim else g, shape)
 
 
-@twin(lambda x, shape, dims: np.reshape(x, _kept(shape, dims)))
+@twin(lambda x, shape, dims: x.reshape(_kept(shape, dims)))
 def keep_dims(x, shape, dims):
     """The reduced tensor with its reduced dimensions put back as ones."""
     return reshape(x, _kept(shape, dims))

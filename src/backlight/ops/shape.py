@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+from operator import attrgetter
 
 import numpy as np
 from numpy.lib.stride_tricks import as_strided as _strides
@@ -143,7 +144,7 @@ def _plain_shape(shape):
     return shape
 
 
-reshape.arrays = lambda x, *shape: np.reshape(x, shape[0] if len(shape) == 1 else shape)
+reshape.arrays = lambda x, *shape: x.reshape(*shape)
 alias = op("alias", lambda x: x[...], lambda g, _input, _out: g, view=True, batch="leading")
 
 
@@ -206,7 +207,7 @@ def contiguous(input, memory_format=None):
 
 # Transposing
 
-_t = op("t", lambda x: x.T, lambda g, _input, _out: _t(g), view=True, node="TBackward0", batch=batching.transpose_rule)
+_t = op("t", attrgetter("T"), lambda g, _input, _out: _t(g), view=True, node="TBackward0", batch=batching.transpose_rule)
 _transpose = op("transpose", lambda x, a, b: x.swapaxes(a, b) if x.ndim else x[...], lambda g, _input, _out, dim0, dim1: _transpose(g, dim0, dim1),
                 view=True, batch=batching.swap_rule)  # fmt: skip
 _permute = op("permute", lambda x, dims: x.transpose(dims),
@@ -228,7 +229,7 @@ def t(input):
     return _t(input)
 
 
-t.arrays = np.transpose
+t.arrays = attrgetter("T")  # as the method below, without a frame of its own (benchmarks: gradient_penalty)
 
 
 @public(aliases=("swapaxes", "swapdims"))
@@ -239,7 +240,7 @@ def transpose(input, dim0, dim1):
     return _transpose(input, dim0, dim1)
 
 
-transpose.arrays = np.swapaxes
+transpose.arrays = np.ndarray.swapaxes
 
 
 @public()
@@ -336,7 +337,7 @@ def squeeze(input, dim=None):
     return _squeeze_dim(input, (d,) if shape and shape[d] == 1 else ())
 
 
-squeeze.arrays = lambda x, dim=None: np.squeeze(x, dim)
+squeeze.arrays = lambda x, dim=None: x.squeeze(dim)
 
 
 @public()
@@ -345,7 +346,7 @@ def unsqueeze(input, dim):
     return _unsqueeze(input, dimension(dim, input.array.ndim + 1))
 
 
-unsqueeze.arrays = np.expand_dims
+unsqueeze.arrays = lambda x, dim: x[(slice(None),) * (dim if dim >= 0 else dim + x.ndim + 1) + (None,)]
 
 
 def _inplace_view(function, name):
