@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from .. import dtypes, engine
+from .. import dtypes, engine, kernels
 from ..codegen import named
 from ..creation import no_gradient
+from ..kernels import ONE_PASS
 from ..op import binary, face, op, public, twin, write_out
 from ..tensor import Tensor
 from .check import not_tensor
@@ -194,7 +195,13 @@ def _type_as(self, other):
 
 
 Tensor.type_as = _type_as
-_clone = op("clone", lambda x, order: x.copy(order=order), lambda g, _input, _out, _order: g, promote="keep", batch="leading")
+def _clone_arrays(x, order):
+    if order == "C" and x.size >= ONE_PASS and not x.flags.c_contiguous and kernels.compute(ONE_PASS, x):
+        return kernels.copies.contiguous(x)
+    return x.copy(order=order)
+
+
+_clone = op("clone", _clone_arrays, lambda g, _input, _out, _order: g, promote="keep", batch="leading")
 
 
 @public()
