@@ -66,8 +66,10 @@ _reshape_alias = op("reshape_alias", lambda x, shape: x.reshape(shape),
 
 def _strided_view(array, shape):
     """array.reshape(shape) without a copy, or None where that needs one."""
-    result = array.reshape(shape)
-    return result if not array.size or np.may_share_memory(result, array) else None
+    try:
+        return np.reshape(array, shape, copy=False)
+    except ValueError:
+        return None
 
 
 def _names(a, b):
