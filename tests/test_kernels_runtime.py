@@ -420,6 +420,103 @@ def test_processes_that_compile_at_once(tmp_path):
     assert files(tmp_path) == written
 
 
+# Warming up
+
+NOTING = """
+import backlight.kernels.compiling as compiling
+path, used = compiling._Files._path, set()
+
+def noting(self, key):
+    used.add(path(self, key).name)
+    return path(self, key)
+
+compiling._Files._path = noting
+"""
+PROGRAM = """
+import backlight as torch
+from backlight import nn
+F = nn.functional
+torch.manual_seed(0)
+
+class Block(nn.Module):
+    def __init__(self, width, heads):
+        super().__init__()
+        self.heads, self.norm, self.norm2 = heads, nn.LayerNorm(width), nn.LayerNorm(width)
+        self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.mlp = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width))
+
+    def forward(self, x):
+        n, length, width = x.shape
+        q, k, v = [part.reshape(n, length, self.heads, -1).transpose(1, 2) for part in self.qkv(self.norm(x)).split(width, -1)]
+        y = F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).reshape(n, length, width)
+        x = x + self.out(y)
+        return x + self.mlp(self.norm2(x))
+
+def train(model, inputs, targets, optimizer, loss):
+    for _ in range(3):
+        optimizer.zero_grad()
+        loss(model(inputs), targets).backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+
+gpt = nn.Sequential(nn.Embedding(200, 64), Block(64, 2), Block(64, 2), nn.LayerNorm(64), nn.Linear(64, 200))
+tokens = torch.randint(0, 200, (8, 40))
+cross_entropy = lambda y, t: F.cross_entropy(y.reshape(-1, 200), t.reshape(-1))
+train(gpt, tokens, tokens, torch.optim.AdamW(gpt.parameters()), cross_entropy)
+
+cnn = nn.Sequential(
+    nn.Conv2d(3, 16, 3, padding=1), nn.BatchNorm2d(16), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(16, 32, 3, padding=1), nn.GroupNorm(4, 32),
+    nn.SiLU(), nn.Conv2d(32, 32, 3, stride=2), nn.AvgPool2d(2), nn.Flatten(), nn.Linear(288, 10))
+images = torch.randn(16, 3, 32, 32)
+train(cnn, images, torch.randint(0, 10, (16,)), torch.optim.SGD(cnn.parameters(), lr=0.1, momentum=0.9), F.cross_entropy)
+cnn.eval()(images)
+
+rnn = nn.LSTM(20, 64, 2, bidirectional=True)
+(rnn(torch.randn(9, 33, 20))[0] ** 2).sum().backward()
+gru = nn.GRU(20, 64)
+gru(torch.randn(9, 33, 20))[0].tanh().mean().backward()
+
+x, y = torch.randn(900, 901, requires_grad=True), torch.randn(900, 901)
+for z in (x * y + x / (y.abs() + 1) - 2 * x, x.exp().log1p().sqrt(), F.softplus(x) * F.elu(x), (x.sigmoid() - 0.5).relu(), x * x.mean()):
+    z.sum().backward()
+(x.log_softmax(-1) * y).sum(-1).mean().backward()
+index = torch.randint(0, 900, (300,))
+x[index].square().sum().backward()
+print(*sorted(used), sep="\\n")
+"""
+
+
+def test_warming_up_compiles_what_programs_use():
+    warm = python(f"{NOTING}\nfrom backlight.kernels import warmup\nfor task in warmup.tasks(['float32']): warmup.run(task)\n"
+                  "print(*sorted(used), sep='\\n')", seconds=300)  # fmt: skip
+    typical = python(NOTING + PROGRAM, seconds=300)
+    assert len(typical.split("\n")) > 40
+    assert set(typical.split("\n")) <= set(warm.split("\n")), set(typical.split("\n")) - set(warm.split("\n"))
+
+
+@pytest.mark.parametrize("jobs", ["1", "2"])
+def test_warmup_command(jobs, tmp_path):
+    few = "from backlight.kernels import warmup; warmup._GROUPS = {key: warmup._GROUPS[key] for key in ('optimizers', 'checksums')}"
+    code = f"{few}\nfrom backlight.cli import main\nif __name__ == '__main__': print(main(['warmup', '--jobs', '{jobs}']))"
+    printed = python(code, cache=tmp_path)
+    written = files(tmp_path)
+    folder = next(iter(written)).parent
+    assert len(written) == 7
+    assert printed.startswith("compiled 7 kernels in ") and printed.endswith(f" s: {folder}\n0\n")
+    assert python(code, cache=tmp_path) == f"all 7 kernels were there: {folder}\n0\n"
+    next(iter(written)).unlink()
+    assert ", 6 were there: " in python(code, cache=tmp_path)
+
+
+def test_warmup_without_kernels_or_cache():
+    code = "from backlight.cli import main; print(main(['warmup']))"
+    assert "switched off" in python(code, BACKLIGHT_KERNELS="numpy") and python(code, BACKLIGHT_KERNELS="numpy").startswith(
+        "1\n"
+    )
+    printed = python(code, cache="/proc/nothing")
+    assert "can't be kept" in printed and printed.startswith("2\n")
+
+
 # Memory
 
 

@@ -4,4 +4,5 @@ import sys
 
 from .cli import main
 
-sys.exit(main())
+if __name__ == "__main__":  # processes that `backlight warmup` starts import this file, too
+    sys.exit(main())

@@ -1,5 +1,5 @@
 """The `backlight` command: `run` runs a PyTorch script on Backlight, `trace` also shows its backward passes, `step` steps through one,
-`check` lists what a script needs and doesn't find here.
+`check` lists what a script needs and doesn't find here, `warmup` compiles kernels ahead of time.
 
 A script runs as Python would run it: as `__main__`, with its own `sys.argv` and `sys.path[0]`, its exit code and, when
 it fails, its traceback. Only `import torch` gives Backlight.
@@ -14,6 +14,7 @@ import os
 import signal
 import sys
 import threading
+import time
 from contextlib import contextmanager, nullcontext
 from importlib.util import find_spec
 from types import ModuleType, TracebackType
@@ -46,6 +47,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _show_record(arguments)
     if arguments.command == "check":
         return _check(arguments.scripts)
+    if arguments.command == "warmup":
+        return _warm_up(arguments.jobs)
     try:
         script = _module_runner(arguments.script) if arguments.module else _script_runner(arguments.script)
     except OSError as error:
@@ -113,6 +116,14 @@ def _parser() -> argparse.ArgumentParser:
     show.add_argument("record", metavar="RECORD", help="the file")
     check = commands.add_parser("check", help="list what a script uses of PyTorch that is missing here, without running it")
     check.add_argument("scripts", metavar="SCRIPT", nargs="+", help="the script, or several")
+    warmup = commands.add_parser("warmup", help="compile the kernels for large arrays now, rather than in the first runs")
+    warmup.add_argument(
+        "--jobs",
+        type=_positive,
+        default=os.cpu_count() or 1,
+        metavar="N",
+        help="how many processes compile (one per processor)",
+    )
     for command in (show,):
         command.add_argument(
             "--steps", type=_positive, default=100, metavar="N", help="how many steps to show of each pass (100)"
@@ -148,6 +159,41 @@ def _check(scripts: Sequence[str]) -> int:
             unsure = "" if finding.sure else ", if that is a tensor"
             print(f"  {lines}: {finding.name} ({finding.kind}{unsure}): {finding.reason}")
     return code
+
+
+def _warm_up(jobs: int) -> int:
+    """Compiles what isn't in the cache yet. 1: kernels are switched off; 2: the cache can't be written."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    from .kernels import warmup
+    from .kernels.compiling import kernels_directory
+
+    start, needed, compiled = time.monotonic(), 0, 0
+    console = Console(stderr=True)
+    columns = TextColumn("compiling"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.description}")
+    try:
+        with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+            bar = progress.add_task("", total=len(warmup.tasks()))
+            for (group, dtype), result in warmup.run_all(jobs):
+                needed, compiled = needed + result.needed, compiled + result.compiled
+                progress.update(bar, advance=1, description=f"{group}, {dtype}")
+    except RuntimeError as error:
+        print(f"backlight: {error}", file=sys.stderr)
+        return 1
+    except OSError as error:
+        print(f"backlight: compiled kernels can't be kept: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("backlight: interrupted; what was compiled is kept", file=sys.stderr)
+        return 130
+    seconds, folder = time.monotonic() - start, kernels_directory()
+    if compiled:
+        there = f", {needed - compiled} were there" if compiled < needed else ""
+        print(f"compiled {compiled} kernels in {seconds:.0f} s{there}: {folder}")
+    else:
+        print(f"all {needed} kernels were there: {folder}")
+    return 0
 
 
 def _positive(text: str) -> int:

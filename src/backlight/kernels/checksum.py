@@ -24,8 +24,8 @@ _FOUR_REGISTERS, _ONE_REGISTER = (0x154442BD4, 0x1C6E41596), (0x1751997D0, 0x0CC
 
 
 @intrinsic
-def _fold(_typing, data, blocks, state):
-    """state (16 bytes) = what is left of the first `blocks` blocks of data. `state` holds what is added to the first register."""
+def _fold(_typing, data, _blocks, state):
+    """state (16 bytes) = what is left of the first so many blocks of data. `state` holds what is added to the first register."""
 
     def code(context, builder, signature, arguments):
         vector, byte = ir.VectorType(ir.IntType(64), 2), ir.IntType(8)

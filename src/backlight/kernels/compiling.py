@@ -162,8 +162,9 @@ def _warn(error: Exception) -> None:
         )
 
 
-def _make(folder: Path) -> None:
-    """Makes the folder of this version's kernels, and removes those that other versions left long ago."""
+def make_kernels_directory() -> None:
+    """Makes the folder, and removes those that other versions left long ago."""
+    folder = kernels_directory()
     folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)  # what is read from there is run
     folder.mkdir(mode=0o700, exist_ok=True)
     for other in folder.parent.iterdir():
@@ -190,7 +191,7 @@ class _Files:
 
     def save(self, key, data) -> None:
         if not self.folder.exists():
-            _make(self.folder)
+            make_kernels_directory()
         path = self._path(key)
         written = path.with_name(f"{path.name}.{uuid.uuid4().hex[:8]}")
         try:
