@@ -97,7 +97,7 @@ def run(kernel, chunks: int, *arguments) -> None:
     arguments = (*arguments, queue)
     pool = _pool
     wanted = min(pool.threads, chunks // 4) - 1  # fewer chunks are done before another thread has woken up
-    if wanted <= 0 or not kernel.signatures or not pool.busy.acquire(blocking=False):
+    if wanted <= 0 or not kernel.overloads or not pool.busy.acquire(blocking=False):
         kernel(*arguments)
         return
     try:
