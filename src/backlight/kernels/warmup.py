@@ -32,7 +32,7 @@ def tasks(types=TYPES) -> list[tuple[str, str]]:
     """What `run` takes: (a group of kernels, a type)."""
     if not ENABLED:
         raise RuntimeError("kernels are switched off: by BACKLIGHT_KERNELS=numpy, or because Numba isn't installed")
-    return [(group, dtype) for dtype in types for group in _GROUPS if group != "checksums" or dtype == types[0]]
+    return [(group, dtype) for dtype in types for group in _GROUPS if _GROUPS[group] is not _one_type or dtype == types[0]]
 
 
 def run(task: tuple[str, str]) -> Result:
@@ -168,10 +168,17 @@ def _indexing(dtype):
     _pass(lambda x: x.scatter_add(0, every, x).gather(0, every), x)
 
 
-def _checksum(_dtype):
+def _copies(dtype):
+    _random((ONE_PASS // 64 + 1, 64), dtype).t().contiguous()
+
+
+def _one_type(_dtype):
+    """Kernels that have no choice of types."""
+    from .. import randn
     from . import checksum
 
     checksum.crc32(np.zeros(1024, np.uint8))
+    randn(FUSED)
 
 
 def _convolution(dtype):
@@ -220,5 +227,6 @@ _GROUPS = {
     "channels": _channels,
     "indexing": _indexing,
     "pooling": _pooling,
-    "checksums": _checksum,
+    "copies": _copies,
+    "checksums and random numbers": _one_type,
 }  # fmt: skip
