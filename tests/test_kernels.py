@@ -305,6 +305,43 @@ def test_accuracy(name, dtype, ran):
     assert ran
 
 
+POWERS = [0.3, -1.7, 5, 2.5, -3, 0.0, 1, 37.5, np.inf, -np.inf, np.nan]
+
+
+@pytest.mark.parametrize("exponent", POWERS)
+def test_powers(exponent, ran):
+    numbers = np.array(SPECIAL, F32)
+    x = np.resize(np.concatenate([random((999,)), numbers, -numbers, [F32(np.nan)]]), 8999)
+    ours, theirs = (np.asarray(library.tensor(x) ** exponent) for library in (backlight, torch))
+    exact = np.asarray(torch.tensor(x.astype(F64)) ** exponent).astype(F32)
+    np.testing.assert_array_equal(np.isnan(ours), np.isnan(theirs))
+    np.testing.assert_allclose(ours, exact, 6e-8, 1e-45)
+    np.testing.assert_array_equal(np.signbit(ours[ours == 0]), np.signbit(theirs[ours == 0]))
+    assert any(name.startswith("power_") for name in ran)
+
+
+@pytest.mark.parametrize("shape", [(8199,), (100, 90), (3, 50, 77)])
+def test_normal_numbers_are_pytorchs(shape, ran):
+    torch.manual_seed(5)
+    backlight.manual_seed(5)
+    np.testing.assert_array_equal(backlight.randn(shape).numpy(), torch.randn(shape).numpy())
+    assert "_box_muller" in ran
+
+
+@pytest.mark.parametrize("dtype", [F32, F64])
+@pytest.mark.parametrize(
+    "order", [(1, 0, 2, 3), (0, 2, 1, 3), (3, 2, 1, 0), (0, 3, 1, 2), (1, 2, 3, 0), (0, 1, 3, 2), (2, 3, 0, 1)]
+)
+def test_copies_of_transposed_arrays(order, dtype):
+    x = random((17, 19, 41, 43), dtype)
+    for changed in (lambda x: x, lambda x: x[:, ::-1], lambda x: x[..., 1:], lambda x: x[:, 2:]):
+        source = changed(x).transpose(order)
+        copied = kernels.copies.contiguous(source)
+        assert copied.flags.c_contiguous
+        np.testing.assert_array_equal(copied, source)
+    assert_agrees(lambda _library, x: x.permute(order).contiguous(), random((17, 19, 41, 43), dtype))
+
+
 # Rows
 
 ROWS = [(123, 77), (5, 3001), (2, 3, 1500), (9001, 1), (1, 9001)]
@@ -593,6 +630,20 @@ def test_batch_norm(shape, affine, train, dtype, ran):
     parts = [random(shape[1:2], dtype, i + 1) for i in range(2)] if affine else [None, None]
     assert_agrees(program, 2 * random(shape, dtype) + dtype(3), *parts, rtol=2e-4 if dtype is F32 else 1e-10)
     assert "_normalize" in ran and ("_moments" in ran) == train
+
+
+@pytest.mark.parametrize("dtype", [F32, F64])
+@pytest.mark.parametrize("affine", [True, False])
+@pytest.mark.parametrize("groups", [1, 3, 6])
+@pytest.mark.parametrize("shape", [(5, 6, 13, 23), (3, 12, 250), (2, 6, 4, 10, 20)])
+def test_group_norm(shape, groups, affine, dtype, ran):
+    parts = [random(shape[1:2], dtype, i + 1) if affine else None for i in range(2)]
+
+    def program(library, x, weight, bias):
+        return library.nn.functional.group_norm(x, groups, weight, bias)
+
+    assert_agrees(program, 2 * random(shape, dtype) + dtype(3), *parts, rtol=2e-4 if dtype is F32 else 1e-10)
+    assert ran == ["_group_norm", "_group_norm_gradient"]
 
 
 def test_second_derivatives_of_batch_norm():

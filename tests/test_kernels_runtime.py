@@ -477,7 +477,7 @@ gru = nn.GRU(20, 64)
 gru(torch.randn(9, 33, 20))[0].tanh().mean().backward()
 
 x, y = torch.randn(900, 901, requires_grad=True), torch.randn(900, 901)
-for z in (x * y + x / (y.abs() + 1) - 2 * x, x.exp().log1p().sqrt(), F.softplus(x) * F.elu(x), (x.sigmoid() - 0.5).relu(), x * x.mean()):
+for z in (x * y + x / (y.abs() + 1) - 2 * x, x.exp().log1p().sqrt() ** 1.7, F.softplus(x) * F.elu(x), (x.sigmoid() - 0.5).relu(), x * x.mean()):
     z.sum().backward()
 (x.log_softmax(-1) * y).sum(-1).mean().backward()
 index = torch.randint(0, 900, (300,))
@@ -508,16 +508,16 @@ print(*sorted(used), sep="\\n")
 
 @pytest.mark.parametrize("jobs", ["1", "2"])
 def test_warmup_command(jobs, tmp_path):
-    few = "from backlight.kernels import warmup; warmup._GROUPS = {key: warmup._GROUPS[key] for key in ('optimizers', 'checksums and random numbers')}"
+    few = "from backlight.kernels import warmup; warmup._GROUPS = {key: warmup._GROUPS[key] for key in ('optimizers', 'checksums, random numbers, powers')}"
     code = f"{few}\nfrom backlight.cli import main\nif __name__ == '__main__': print(main(['warmup', '--jobs', '{jobs}']))"
     printed = python(code, cache=tmp_path)
     written = files(tmp_path)
     folder = next(iter(written)).parent
-    assert len(written) == 8
-    assert printed.startswith("compiled 8 kernels in ") and printed.endswith(f" s: {folder}\n0\n")
-    assert python(code, cache=tmp_path) == f"all 8 kernels were there: {folder}\n0\n"
+    assert len(written) == 9
+    assert printed.startswith("compiled 9 kernels in ") and printed.endswith(f" s: {folder}\n0\n")
+    assert python(code, cache=tmp_path) == f"all 9 kernels were there: {folder}\n0\n"
     next(iter(written)).unlink()
-    assert ", 7 were there: " in python(code, cache=tmp_path)
+    assert ", 8 were there: " in python(code, cache=tmp_path)
 
 
 def test_warmup_without_kernels_or_cache():

@@ -411,7 +411,7 @@ def power(x, exponent):
     result = (-size if odd else size) if wide < 0.0 else size
     result = np.nan if wide < 0.0 and not whole and wide != -np.inf else result
     result = math.copysign(result, wide) if odd and wide == 0.0 else result
-    return like(x, 1.0 if y == 0.0 else result)
+    return like(x, 1.0 if y == 0.0 or wide == 1.0 or (wide == -1.0 and abs(y) == np.inf) else result)
 
 
 @inlined

@@ -178,7 +178,7 @@ def _one_type(_dtype):
     from . import checksum
 
     checksum.crc32(np.zeros(1024, np.uint8))
-    randn(FUSED)
+    randn(FUSED).abs() ** 2.5
 
 
 def _convolution(dtype):
@@ -228,5 +228,5 @@ _GROUPS = {
     "indexing": _indexing,
     "pooling": _pooling,
     "copies": _copies,
-    "checksums and random numbers": _one_type,
+    "checksums, random numbers, powers": _one_type,
 }  # fmt: skip
