@@ -16,20 +16,21 @@ from .activation import functional
 from .arrange import pad
 from .cast import to
 from .pointwise import sqrt
-from .reduce import _count, mean, sum
+from .reduce import ALL_DIMS, _count, kept_sums, mean, sum
 from .shape import reshape, sum_to_size
 
 
 def _moments_of(x, dims):
-    mean_ = np.add.reduce(x, dims, keepdims=True) / x.dtype.type(_count(x.shape, dims))
+    count = x.dtype.type(_count(x.shape, dims))
+    mean_ = kept_sums(x, dims) / count
     centred = x - mean_
-    return mean_, centred, np.add.reduce(centred * centred, dims, keepdims=True) / x.dtype.type(_count(x.shape, dims))
+    return mean_, centred, kept_sums(centred * centred, dims) / count
 
 
 def _normalized(x, dims, eps):
     _mean, centred, variance = _moments_of(x, dims)
-    scale = 1 / np.sqrt(variance + x.dtype.type(eps))
-    return centred * scale, scale
+    scale = np.reciprocal(np.sqrt(variance + x.dtype.type(eps)))
+    return np.multiply(centred, scale, centred), scale
 
 
 def _affine_arrays(x, weight, bias, dims, shape, eps):
@@ -50,8 +51,8 @@ def _affine_gradient_arrays(g, x, weight, bias_shape, dims, shape, eps):
     y, scale = _normalized(x, dims, eps)
     inner = g if weight is None else g * weight.reshape(shape)
     n = x.dtype.type(_count(x.shape, dims))
-    mean_g = np.add.reduce(inner, dims, keepdims=True) / n
-    mean_gy = np.add.reduce(inner * y, dims, keepdims=True) / n
+    mean_g = kept_sums(inner, dims) / n
+    mean_gy = kept_sums(inner * y, dims) / n
     gx = (inner - mean_g - y * mean_gy) * scale
     gw = None if weight is None else engine.sum_to(g * y, shape).reshape(weight.shape)
     gb = None if bias_shape is None else engine.sum_to(g, shape).reshape(bias_shape)
@@ -191,7 +192,16 @@ def layer_norm(input, normalized_shape, weight=None, bias=None, eps=1e-5, cudnn_
     """
     del cudnn_enable
     shape = (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
-    x = input.array
+    have = input.array.shape
+    first = len(have) - len(shape)
+    fits = have[first:] == shape and shape and (weight is None or weight.array.shape == shape)
+    if not (fits and (bias is None or bias.array.shape == shape)):
+        _refuse_shapes(have, shape, weight, bias)
+    return _layer_norm(input, weight, bias, ALL_DIMS[len(have)][first:], (1,) * first + shape, eps)
+
+
+def _refuse_shapes(have, shape, weight, bias):
+    """RuntimeError that says what in the arguments of layer_norm doesn't fit."""
     if not shape:
         raise RuntimeError("Expected normalized_shape to be at least 1-dimensional, i.e., containing at least one element, but got "
                            "normalized_shape = []")  # fmt: skip
@@ -199,11 +209,8 @@ def layer_norm(input, normalized_shape, weight=None, bias=None, eps=1e-5, cudnn_
         if v is not None and v.array.shape != shape:
             raise RuntimeError(f"Expected {name} to be of same shape as normalized_shape, but got {name} of shape "
                                f"{list(v.array.shape)} and normalized_shape = {list(shape)}")  # fmt: skip
-    if x.shape[x.ndim - len(shape) :] != shape:
-        raise RuntimeError(f"Given normalized_shape={list(shape)}, expected input with shape [*, {', '.join(map(str, shape))}], but got "
-                           f"input of size{list(x.shape)}")  # fmt: skip
-    dims = tuple(range(x.ndim - len(shape), x.ndim))
-    return _layer_norm(input, weight, bias, dims, (1,) * (x.ndim - len(shape)) + shape, eps)
+    raise RuntimeError(f"Given normalized_shape={list(shape)}, expected input with shape [*, {', '.join(map(str, shape))}], but got "
+                       f"input of size{list(have)}")  # fmt: skip
 
 
 public(name="layer_norm", **functional)(layer_norm)
