@@ -10,6 +10,7 @@ from .. import dtypes
 from ..op import face, op, public, twin, write_out
 from ..state import modes, state
 from ..tensor import Tensor, dimension
+from ..views import view_of
 from .gather import _index_select
 from .shape import constant_pad, expand, narrow, reshape, select, transpose, unsqueeze
 
@@ -45,7 +46,7 @@ def variadic(name, arrays, gradients, node):
 _VARIADIC: dict = {}
 
 
-@twin(lambda g, shapes, dim: np.split(g, np.cumsum([s[dim] for s in shapes])[:-1], dim))
+@twin(lambda g, shapes, dim: _pieces(g, [s[dim] for s in shapes], dim))
 def _uncat(g, shapes, dim):
     out, start = [], 0
     for s in shapes:
@@ -54,7 +55,7 @@ def _uncat(g, shapes, dim):
     return out
 
 
-@twin(lambda g, _shapes, dim: list(np.moveaxis(g, dim, 0)))
+@twin(lambda g, shapes, dim: [g[(slice(None),) * dim + (i, ...)] for i in range(len(shapes))])
 def _unstack(g, shapes, dim):
     return [select(g, dim, i) for i in range(len(shapes))]
 
@@ -142,12 +143,26 @@ def stack(tensors, dim=0, *, out=None):
 
 
 def _pieces(x, lengths, dim):
-    ends = np.cumsum(lengths).tolist()
-    index = [slice(None)] * x.ndim
+    """Views of these lengths, one after the other along `dim`."""
+    before, out, start = (slice(None),) * dim, [], 0
+    for length in lengths:
+        out.append(x[(*before, slice(start, start + length))])
+        start += length
+    return tuple(out)
+
+
+def _views(primitive, x, lengths, dim):
+    """primitive(x, lengths, dim); at once where nobody needs to know of it."""
+    base = x.base
+    if type(x) is not Tensor or x.node is not None or state.unusual or state.recorder is not None:
+        return primitive(x, lengths, dim)
+    if base is not None and base.root.node is not None:
+        return primitive(x, lengths, dim)
     out = []
-    for end, length in zip(ends, lengths, strict=True):
-        index[dim] = slice(end - length, end)
-        out.append(x[tuple(index)])
+    for piece in _pieces(x.array, lengths, dim):
+        result = Tensor._from(piece)
+        view_of(result, x, "multiple outputs")
+        out.append(result)
     return tuple(out)
 
 
@@ -187,10 +202,8 @@ def split(input, split_size_or_sections, dim=0):
         if n:
             raise RuntimeError("split_size can only be 0 if dimension size is 0, but got dimension size of " + str(n))
         return _split(input, (0,), d)
-    return _split(input, tuple(min_(step, n - i) for i in range(0, n, step)) or (0,), d)
-
-
-min_ = builtins.min
+    before = max(len(range(0, n, step)) - 1, 0)
+    return _views(_split, input, (step,) * before + (n - step * before,), d)
 
 
 @public()
