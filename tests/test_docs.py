@@ -13,6 +13,8 @@ import numpy as np
 import pytest
 import torch
 
+from backlight import kernels
+
 ROOT = Path(__file__).parent.parent
 
 
@@ -94,6 +96,17 @@ def test_adding_an_op_page():
     )
     result = subprocess.run([sys.executable, "-"], input=program, capture_output=True, text=True, cwd=ROOT)
     assert (result.returncode, result.stdout, result.stderr) == (0, "", ""), result.stdout + result.stderr
+
+
+@pytest.mark.skipif(not kernels.ENABLED, reason="kernels are switched off")
+def test_kernels_page():
+    names = {"__name__": "kernels_page"}
+    exec(compile(code("docs/kernels.md"), "docs/kernels.md", "exec"), names)
+    x = np.random.default_rng(0).standard_normal((7, 9, 11)).astype(np.float32)
+    expected = x / np.sqrt((x.astype(np.float64) ** 2).mean(-1, keepdims=True))
+    for function in (names["scale_rows"], names["_scale_rows_arrays"]):
+        assert function(x).dtype == np.float32
+        np.testing.assert_allclose(function(x), expected, rtol=1e-6)
 
 
 @pytest.mark.parametrize("page", ["docs/transforms.md", "docs/causes.md"])

@@ -56,6 +56,7 @@ from .amp import is_autocast_enabled as is_autocast_enabled
 from .state import is_grad_enabled as is_grad_enabled
 from .autograd.modes import is_inference_mode_enabled as is_inference_mode_enabled
 from . import jit as jit
+from . import kernels as kernels
 from .dtypes import layout as layout
 from . import linalg as linalg
 from .serialization import load as load
