@@ -17,14 +17,14 @@ from .shape import _t, _unsafe_view, expand, reshape, squeeze, sum_to_size_, t, 
 
 # x @ w.t() is how a linear layer uses its weight, so the gradient of a right factor is computed as the transpose of
 # a row-major product: its transpose, the weight's gradient, then needs no copy.
-# np.dot takes less time than np.matmul before it calls BLAS, and it leaves to BLAS also the product of a column and a row.
-mm_ = op("mm", np.dot,
+# `dot` takes less time than np.matmul before it calls BLAS, and it leaves to BLAS also the product of a column and a row.
+mm_ = op("mm", np.ndarray.dot,
     lambda g, _input, mat2, _out: mm_(g, t(mat2)),
     lambda g, input, _mat2, _out: t(mm_(t(g), input)), batch=batching.matmul_rule)  # fmt: skip
 bmm_ = op("bmm", np.matmul,
     lambda g, _input, mat2, _out: bmm_(g, transpose(mat2, -2, -1)),
     lambda g, input, _mat2, _out: bmm_(transpose(input, -2, -1), g), batch="leading")  # fmt: skip
-mv_ = op("mv", np.dot,
+mv_ = op("mv", np.ndarray.dot,
     lambda g, _input, vec, _out: mul(unsqueeze(g, 1), vec),
     lambda g, input, _vec, _out: mv_(t(input), g), batch=batching.matmul_rule)  # fmt: skip
 dot_ = op("dot", lambda a, b: np.dot(a, b),
@@ -33,7 +33,7 @@ dot_ = op("dot", lambda a, b: np.dot(a, b),
 
 
 def _addmm_arrays(bias, a, b):
-    product = np.dot(a, b)
+    product = a.dot(b)
     product += bias
     return product
 
@@ -45,7 +45,7 @@ addmm_ = op("addmm", _addmm_arrays,
 
 
 def _addmm_arrays(bias, a, b, beta, alpha):
-    product = np.dot(a, b) * a.dtype.type(alpha)
+    product = a.dot(b) * a.dtype.type(alpha)
     return product if beta == 0 else product + bias * a.dtype.type(beta)  # a bias that counts zero times may be NaN
 
 
