@@ -38,7 +38,8 @@ def functional_call(module, parameter_and_buffer_dicts, args=None, kwargs=None, 
     args = () if args is None else args if isinstance(args, tuple) else (args,)
     places = _places(module)
     tied = _tied_names(places) if tie_weights else {}
-    _check_names(module, values, places, tied, strict)
+    if strict:
+        _check_names(module, values, places, tied)
     full = dict(values)
     for name, value in values.items():
         for other in tied.get(name, ()):
@@ -63,12 +64,13 @@ _MISSING = object()
 
 
 def _places(module) -> dict:
-    """name -> (the module's dict of parameters or buffers, the key in it, the tensor), every name of a shared tensor included."""
+    """name -> (the attributes of a module, the key in them, the tensor), every name of a shared parameter or buffer included."""
     places = {}
     for prefix, child in module.named_modules(remove_duplicate=False):
-        for store in (child._parameters, child._buffers):
-            for key, value in store.items():
-                places[f"{prefix}.{key}" if prefix else key] = (store, key, value)
+        store = vars(child)
+        for names in (child._parameter_names, child._buffer_names):
+            for key in names:
+                places[f"{prefix}.{key}" if prefix else key] = (store, key, store[key])
     return places
 
 
@@ -93,10 +95,11 @@ def _tied_names(places) -> dict:
     return {name: names - {name} for names in by_tensor.values() if len(names) > 1 for name in names}
 
 
-def _check_names(module, values, places, tied, strict) -> None:
+def _check_names(module, values, places, tied) -> None:
+    """RuntimeError for names that are missing or unknown."""
     given = set(values).union(*[tied.get(name, ()) for name in values])
     unknown, missing = sorted(set(values) - places.keys()), sorted(places.keys() - given)
-    if strict and (unknown or missing):
+    if unknown or missing:
         lines = [
             f"{what} key(s): {', '.join(map(repr, names))}."
             for what, names in (("Unexpected", unknown), ("Missing", missing))

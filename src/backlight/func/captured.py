@@ -54,8 +54,11 @@ class captured:
             self._look_at(x.__self__, seen)
             self._look_at(x.__func__, seen)
         elif hasattr(type(x), "register_buffer"):
-            for buffer in x.buffers():
-                self.found[id(buffer)] = buffer
+            for module in _tree(x):
+                for name in module._buffer_names:
+                    buffer = module.__dict__[name]
+                    if buffer is not None:
+                        self.found[id(buffer)] = buffer
 
     def _look_into(self, function, seen):
         own = function.__module__ is not None and function.__module__.split(".")[0] == __name__.split(".")[0]
@@ -71,6 +74,18 @@ class captured:
                 x = function.__globals__.get(name)
                 if isinstance(x, Tensor) or hasattr(type(x), "register_buffer"):
                     self._look_at(x)
+
+
+def _tree(module):
+    """A module and all below it. As module.modules(), but a transform looks whenever it runs (benchmarks: jacobian)."""
+    found, stack = {module: True}, [module]
+    for module in stack:  # grows while it is walked
+        for name in module._module_names:
+            child = module.__dict__[name]
+            if child is not None and child not in found:
+                found[child] = True
+                stack.append(child)
+    return stack
 
 
 @functools.lru_cache(maxsize=1024)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import math
 from typing import Any
 
 import numpy as np
@@ -235,9 +236,11 @@ def grad(func, argnums=0, has_aux=False):
     tensor(-0.)
     """
 
+    both = grad_and_value(func, argnums, has_aux)
+
     @functools.wraps(func)
     def wrapper(*args, **kwargs):
-        gradient, value = grad_and_value(func, argnums, has_aux)(*args, **kwargs)
+        gradient, value = both(*args, **kwargs)
         return (gradient, value[1]) if has_aux else gradient
 
     return wrapper
@@ -455,11 +458,10 @@ def linearize(func, *primals):
 
 def _basis(shapes, dtypes_):
     """For tensors of these shapes: one-hot tensors (N, *shape), together the identity of size N = total elements."""
-    sizes = [int(np.prod(shape)) for shape in shapes]
+    sizes = [math.prod(shape) for shape in shapes]
     total, start, out = sum(sizes), 0, []
     for shape, size, dtype in zip(shapes, sizes, dtypes_):
-        block = np.zeros((total, size), dtype)
-        block[np.arange(start, start + size), np.arange(size)] = 1
+        block = np.eye(total, size, -start, dtype)
         out.append(Tensor._from(block.reshape((total, *shape))))
         start += size
     return out, sizes
@@ -496,7 +498,7 @@ def jacrev(func, argnums=0, *, has_aux=False, chunk_size=None, _preallocate_and_
         for start in range(0, total, step):
             count = min(step, total - start)
             with VmapLevel(count) as level:
-                cotangents = [Batched(g[start : start + count], level) for g in basis]
+                cotangents = [Batched(g if count == total else g[start : start + count], level) for g in basis]
                 gs = vjp_fn(tree_unflatten(cotangents, output_spec))
                 for k, g in enumerate(tree_flatten(gs)[0]):
                     rows[k].append(explicit(g, level))

@@ -15,13 +15,24 @@ from .pointwise import abs, mul, sgn
 from .reduce import dims_of, keep_dims, spread, sum
 from .shape import _t, _unsafe_view, expand, reshape, squeeze, sum_to_size_, t, transpose, unsqueeze
 
+
+def _bmm_arrays(a, b):
+    if a.ndim == 3 and len(a) == len(b):  # under vmap there are more dimensions
+        if a.shape[2] == b.shape[1] == 1:  # products of columns and rows, which np.matmul computes without BLAS
+            return np.multiply(a, b, order="C")
+        if b.strides[0] == 0 and len(b) > 1:  # one matrix for all of the batch, as of a layer under vmap
+            size, n, k = a.shape
+            return a.reshape(size * n, k).dot(b[0]).reshape(size, n, b.shape[2])
+    return np.matmul(a, b)
+
+
 # x @ w.t() is how a linear layer uses its weight, so the gradient of a right factor is computed as the transpose of
 # a row-major product: its transpose, the weight's gradient, then needs no copy.
 # `dot` takes less time than np.matmul before it calls BLAS, and it leaves to BLAS also the product of a column and a row.
 mm_ = op("mm", np.ndarray.dot,
     lambda g, _input, mat2, _out: mm_(g, t(mat2)),
     lambda g, input, _mat2, _out: t(mm_(t(g), input)), batch=batching.matmul_rule)  # fmt: skip
-bmm_ = op("bmm", np.matmul,
+bmm_ = op("bmm", _bmm_arrays,
     lambda g, _input, mat2, _out: bmm_(g, transpose(mat2, -2, -1)),
     lambda g, input, _mat2, _out: bmm_(transpose(input, -2, -1), g), batch="leading")  # fmt: skip
 mv_ = op("mv", np.ndarray.dot,

@@ -20,7 +20,7 @@ class TreeSpec:
 
     def __init__(self, type, context, children):
         self.type, self.context, self.children = type, context, children
-        self.num_leaves = sum(child.num_leaves for child in children) if type is not None else 1
+        self.num_leaves = sum([child.num_leaves for child in children]) if type is not None else 1
 
     def __eq__(self, other) -> bool:
         if not isinstance(other, TreeSpec):
@@ -48,6 +48,9 @@ class TreeSpec:
 LEAF = TreeSpec(None, None, ())
 
 
+_CONTAINERS = frozenset((dict, OrderedDict, defaultdict, list, tuple, deque))
+
+
 def _children(tree) -> tuple[Any, list] | None:
     """(context, children) of a container, None for a leaf."""
     kind = type(tree)
@@ -66,16 +69,20 @@ def _children(tree) -> tuple[Any, list] | None:
 
 def tree_flatten(tree, is_leaf=None) -> tuple[list, TreeSpec]:
     """The leaves of a tree, in order, and its spec. is_leaf(node): containers that count as leaves."""
-    found = None if is_leaf is not None and is_leaf(tree) else _children(tree)
+    leaves: list = []
+    return leaves, _flatten(tree, is_leaf, leaves)
+
+
+def _flatten(tree, is_leaf, leaves) -> TreeSpec:
+    """Appends the leaves of a tree to `leaves`."""
+    found = None
+    if (type(tree) in _CONTAINERS or isinstance(tree, tuple)) and not (is_leaf is not None and is_leaf(tree)):
+        found = _children(tree)
     if found is None:
-        return [tree], LEAF
+        leaves.append(tree)
+        return LEAF
     context, children = found
-    leaves, specs = [], []
-    for child in children:
-        more, spec = tree_flatten(child, is_leaf)
-        leaves += more
-        specs.append(spec)
-    return leaves, TreeSpec(type(tree), context, specs)
+    return TreeSpec(type(tree), context, [_flatten(child, is_leaf, leaves) for child in children])
 
 
 def tree_unflatten(leaves, treespec):
