@@ -138,7 +138,7 @@ def test_helpers_take_chunks(two_threads):
     barrier, taken = threading.Barrier(2, timeout=30), []
 
     class Kernel:
-        signatures = [()]
+        signatures = overloads = [()]
 
         def __call__(self, _queue):
             barrier.wait()  # only if both are here
@@ -154,7 +154,7 @@ def test_an_error_in_a_kernel_is_raised(two_threads, place):
     barrier = threading.Barrier(2, timeout=30)
 
     class Kernel:
-        signatures = [()]
+        signatures = overloads = [()]
 
         def __call__(self, _queue):
             barrier.wait()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from functools import cache
 from types import FunctionType
+from typing import Any
 
 import numpy as np
 
@@ -20,6 +21,11 @@ from .tiles import lanes, product_tile
 
 PANEL = 16  # rows of a product of which one factor lies in the lanes
 BLOCK = 64  # queries that are worked on before the gradients of keys and values take their share
+
+# What the loops are compiled for: a vector's size and the tiles' functions
+LANES = 0
+TILE: Any = None
+SUMS = PRODUCTS = WEIGHTED = TILE
 
 
 @called

@@ -13,9 +13,8 @@ import numpy as np
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
-from numba.extending import intrinsic
 
-from .compiling import kernel
+from .compiling import intrinsic, kernel
 
 AVAILABLE = bool(llvm.get_host_cpu_features().get("pclmul"))
 BLOCK = 64  # bytes: four registers
@@ -72,8 +71,8 @@ def crc32(data: np.ndarray) -> int:
     """zlib.crc32 of an array of bytes."""
     blocks = data.size // BLOCK
     if not AVAILABLE or blocks < 2:
-        return zlib.crc32(data)
+        return zlib.crc32(data.data)
     state = np.zeros(16, np.uint8)
     state[:4] = 0xFF  # a CRC begins with ones
     _fold_blocks(data, blocks, state)
-    return zlib.crc32(data[blocks * BLOCK :], zlib.crc32(state, 0xFFFFFFFF))
+    return zlib.crc32(data[blocks * BLOCK :].data, zlib.crc32(state.data, 0xFFFFFFFF))

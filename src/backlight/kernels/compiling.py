@@ -13,13 +13,14 @@ import uuid
 import warnings
 from pathlib import Path
 from types import FunctionType
+from typing import Any
 
 import numba
+import numba.extending
 from llvmlite import ir
 from numba import types
 from numba.core import caching, serialize
 from numba.core.compiler_lock import global_compiler_lock
-from numba.extending import intrinsic
 
 from .memory import keep_freed_memory
 
@@ -30,7 +31,13 @@ if hasattr(os, "register_at_fork"):  # a child whose parent was compiling in ano
 
 # Multiply-adds may be contracted and the sign of zero in sums ignored; NaN, infinity and the order of operations stay.
 FLOATING_POINT = {"contract"}
-INLINED = {"fastmath": FLOATING_POINT, "error_model": "numpy", "forceinline": True}  # a loop with a call isn't vectorised
+# A loop with a call isn't vectorised
+INLINED: dict[str, Any] = {"fastmath": FLOATING_POINT, "error_model": "numpy", "forceinline": True}
+
+# By its types, what Numba decorates is called with the arguments that its text has; so it has none here.
+jit: Any = numba.njit
+intrinsic: Any = numba.extending.intrinsic
+overload: Any = numba.extending.overload
 
 made: list = []  # the kernels of this process
 
@@ -39,7 +46,7 @@ def kernel(function, name: str = "", exact: bool = False):
     """Compiles a function when it is first called, for the types it is called with. exact: rounds wherever the text does."""
     if name:
         function.__name__ = function.__qualname__ = name
-    compiled = numba.njit(nogil=True, fastmath=False if exact else FLOATING_POINT, error_model="numpy")(function)
+    compiled = jit(nogil=True, fastmath=False if exact else FLOATING_POINT, error_model="numpy")(function)
     try:
         compiled._cache = _KernelCache(function)
     except (OSError, RuntimeError) as error:  # there is no home directory, say
@@ -55,17 +62,17 @@ def specialized(function, name: str, **names):
 
 def inlined(function):
     """A function of numbers for use in kernels."""
-    return numba.njit(**INLINED)(function)
+    return jit(**INLINED)(function)
 
 
 def called(function):
     """A function for kernels that stays a function in them: large, and called once for many numbers."""
-    return numba.njit(fastmath=FLOATING_POINT, error_model="numpy", no_cpython_wrapper=True)(function)
+    return jit(fastmath=FLOATING_POINT, error_model="numpy", no_cpython_wrapper=True)(function)
 
 
 def summing(function):
     """Like `inlined`, for loops that add up: they may do so in any order, or vector lanes couldn't be used."""
-    return numba.njit(**{**INLINED, "fastmath": {"contract", "reassoc", "nsz"}})(function)
+    return jit(**{**INLINED, "fastmath": {"contract", "reassoc", "nsz"}})(function)
 
 
 @intrinsic

@@ -163,7 +163,7 @@ def _best_layout(axes, n, channels, dtype, wanted, cost):
             price = (layout.cost(channels, dtype) + cost(layout)) / (images * rows)
             if best is None or price < best[0]:
                 best = price, layout
-    return best[1]
+    return best[1]  # pyright: ignore[reportOptionalSubscript]
 
 
 def _product_cost(tile, out_channels, terms, places, dtype):

@@ -6,15 +6,14 @@ contracted here but where it says so.
 
 from __future__ import annotations
 
-import numba
 import numpy as np
 
 from . import threads
-from .compiling import kernel, multiply_add, single_bits, single_from_bits, take
+from .compiling import jit, kernel, multiply_add, single_bits, single_from_bits, take
 
 CHUNK = 256  # blocks of 16 numbers
 f, i = np.float32, np.int32
-exactly = numba.njit(error_model="numpy", forceinline=True)
+exactly = jit(error_model="numpy", forceinline=True)
 
 
 @exactly

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from functools import cache
 from types import FunctionType
+from typing import Any
 
 import numpy as np
 
@@ -18,6 +19,11 @@ from .scalar import like, sigmoid, tanh
 from .tiles import lanes, product_tile
 
 PANEL = 8  # samples that a thread takes at once
+
+# What the loops are compiled for: a tile's size and function
+WIDTH = 0
+TILE: Any = None
+PRODUCTS = TILE
 
 
 @called

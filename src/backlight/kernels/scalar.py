@@ -8,12 +8,12 @@ those of the C library. Polynomials are Chebyshev interpolants; ranges are reduc
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 from numba import types
-from numba.extending import overload
 
-from .compiling import INLINED, double_bits, double_from_bits, inlined, single_bits, single_from_bits
+from .compiling import INLINED, double_bits, double_from_bits, inlined, overload, single_bits, single_from_bits
 
 f, i = np.float32, np.int32
 
@@ -21,7 +21,7 @@ f, i = np.float32, np.int32
 def _by_type(single, double=None):
     """A function of one number, `single` for float32 and `double` for float64."""
 
-    def function(x):
+    def function(x) -> Any:
         raise NotImplementedError
 
     @overload(function, jit_options=INLINED)
@@ -261,7 +261,7 @@ erf = _by_type(_erf_single, _erf_double)
 # The operations of the formulas in ops/, by their names there
 
 
-def like(_x, _value):
+def like(_x, _value) -> Any:
     """A number in the type of x."""
     raise NotImplementedError
 

@@ -14,7 +14,8 @@ import numpy as np
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
-from numba.extending import intrinsic
+
+from .compiling import intrinsic
 
 _FEATURES = llvm.get_host_cpu_features()
 VECTOR_BYTES = 64 if _FEATURES.get("avx512f") else 32 if _FEATURES.get("avx") else 16

@@ -58,9 +58,8 @@ def run_all(jobs: int) -> Iterator[tuple[tuple[str, str], Result]]:
 
 def _counts() -> tuple[int, int]:
     """(kernels for types that this process has, those among them that it compiled)."""
-    stats = [kernel.stats for kernel in compiling.made]
-    return tuple(sum(sum(each.values()) for each in counters) for counters in (
-        [counter for s in stats for counter in (s.cache_hits, s.cache_misses)], [s.cache_misses for s in stats]))  # fmt: skip
+    misses = sum(sum(kernel.stats.cache_misses.values()) for kernel in compiling.made)
+    return misses + sum(sum(kernel.stats.cache_hits.values()) for kernel in compiling.made), misses
 
 
 def _random(shape, dtype, **options):
@@ -178,7 +177,7 @@ def _one_type(_dtype):
     from . import checksum
 
     checksum.crc32(np.zeros(1024, np.uint8))
-    randn(FUSED).abs() ** 2.5
+    randn(FUSED).abs().pow(2.5)
 
 
 def _convolution(dtype):

@@ -9,9 +9,8 @@ import numpy as np
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
-from numba.extending import intrinsic
 
-from .compiling import inlined, kernel, take
+from .compiling import inlined, intrinsic, kernel, take
 from .tiles import INDEX, Emitter, dot_tile, lanes, product_tile
 
 ROWS, VECTORS = 8, 3  # of the tiles in which matrix products are computed
@@ -105,7 +104,7 @@ def _pixels_of_tiles(_typing, x, start, distance, count, added, out, out_start, 
             j = e.times(loop.index, e.lanes)
             elements = [e.load_vector(x, e.plus(e.plus(e.integer(1), e.times(e.integer(2), i)), j)) for i in range(16)]
             columns = [_output_transform(builder, *elements[column::4]) for column in range(4)]
-            rows = [[builder.fadd(v, added) for v in _output_transform(builder, *row)] for row in zip(*columns)]
+            rows = [[builder.fadd(v, added) for v in _output_transform(builder, *row)] for row in zip(*columns)]  # pyright: ignore[reportCallIssue]
             halves = [e.plus(e.times(j, 2), half * e.lanes) for half in range(2)]
             masks = [e.between(k, e.constant(0), e.integer(7)) for k in halves]
             nothing = ir.Constant(masks[0].type, [0] * e.lanes)
