@@ -48,7 +48,7 @@ def clamp_arrays(x, min, max):
         if x.dtype.kind == "f" and x.size >= 4096:  # with two limits clip is vectorised, minimum and maximum aren't
             return np.clip(x, -np.inf if min is None else min, np.inf if max is None else max)
         return np.maximum(min, x) if max is None else np.minimum(max, x)  # in this order -0. stays
-    return np.clip(x, min, max) if min <= max else np.full_like(x, max)
+    return x.clip(min, max) if min <= max else np.full_like(x, max)
 
 
 def _inside_arrays(x, min, max):

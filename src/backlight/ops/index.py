@@ -15,8 +15,9 @@ from ..op import check_broadcast, inplace, op, public, twin
 from ..state import modes, state
 from ..tensor import Tensor
 from ..versions import bump
+from ..views import view_of
 from .cast import to
-from .shape import _select, _slice, alias, expand, reshape, sum_to_size, unsqueeze
+from .shape import _select, _slice, alias, expand, reshape, sum_to_size, unseen, unsqueeze
 
 # Advanced indexing. The index is a tuple of slices, ints and int64/bool arrays as NumPy takes it.
 
@@ -85,6 +86,15 @@ def _getitem(self, index):
         return _select_first(self, index)
     if type(index) is slice and self.array.ndim and index.step is None and _plain(index.start) and _plain(index.stop):
         return _slice(self, (index,))
+    if type(index) is tuple and unseen(self) and len(index) <= self.array.ndim and builtins.all(map(_simple, index)):
+        try:
+            array = self.array[(*index, ...)]
+        except IndexError:
+            pass  # said below, in PyTorch's words
+        else:
+            result = Tensor._from(array)
+            view_of(result, self)
+            return result
     if modes.levels:
         index, stand_ins = _without_batches(index)
         result, advanced = _basic(self, index)
@@ -114,6 +124,11 @@ def _without_batches(index):
 
 def _plain(bound):
     return bound is None or type(bound) is int
+
+
+def _simple(item):
+    """Whether an item of an index is an int or a slice between ints."""
+    return type(item) is int or (type(item) is slice and item.step is None and _plain(item.start) and _plain(item.stop))
 
 
 def _select_first(x, i):

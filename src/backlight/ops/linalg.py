@@ -299,6 +299,18 @@ def _scaled(bias, product, beta, alpha):
 @public(inplace=True)
 def addmm(input, mat1, mat2, *, beta=1, alpha=1, out=None):
     """beta * input + alpha * mat1 @ mat2. (broadcasts to (M, N)), (M, K), (K, N) -> (M, N). Differentiable in all."""
+    bias, x, y = input.array, mat1.array, mat2.array
+    if (
+        beta == 1 == alpha
+        and x.ndim == y.ndim == 2
+        and bias.dtype is x.dtype is y.dtype
+        and x.dtype.kind == "f"
+        and out is None
+    ):
+        try:
+            return addmm_(input, mat1, mat2)
+        except ValueError:  # shapes that don't fit: said below
+            pass
     _same_three(input, mat1, mat2)
     _check_mm(mat1, mat2)
     if beta == 1 and alpha == 1 and input.array.dtype == mat1.array.dtype:

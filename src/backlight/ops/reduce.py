@@ -480,7 +480,7 @@ def evenly(g, x, out, dims):
 
 
 def _amax_op(name, ufunc, node, batch="leading"):
-    return op(name, lambda x, dims, keepdim: ufunc.reduce(x, dims, keepdims=keepdim),
+    return op(name, lambda x, dims, keepdim: ufunc.reduce(x, dims, None, None, keepdim),
         lambda g, input, out, dims, _keepdim: share(g, input, out, dims), node=node, batch=batch)  # fmt: skip
 
 
@@ -495,7 +495,7 @@ def _extreme_face(name, by_dim, over_all, elementwise):
             raise invalid_combination(name, *(v for v in (input, dim) if v is not None))
         if isinstance(dim, Tensor) or other is not None:
             return elementwise(input, dim if other is None else other, out=out)
-        if input.dtype.is_complex:
+        if input.array.dtype.kind == "c":
             raise not_implemented(f"{name}_all" if dim is None else f"{name}_values_cpu", input)
         if dim is None:
             if not input.array.size:

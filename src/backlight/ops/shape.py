@@ -13,6 +13,7 @@ from ..codegen import named
 from ..dtypes import Size
 from ..engine import Node, clock, modes, set_grad_mode, sum_to
 from ..op import OPS, build, check_broadcast, face, op, public, twin
+from ..state import state
 from ..tensor import PLAIN, Tensor, dimension
 from .cast import clone, conj, view_as_complex, view_as_real
 from .check import invalid_combination
@@ -245,11 +246,17 @@ def transpose(input, dim0, dim1):
 transpose.arrays = np.ndarray.swapaxes
 
 
+_ALL = [frozenset(range(n)) for n in range(65)]
+
+
 @public()
 def permute(input, *dims):
     """The tensor with its dimensions in another order, a view. Differentiable."""
-    dims = sizes(dims)
     n = input.array.ndim
+    known = _plain_shape(dims)
+    if known and len(known) == n and frozenset(known) == _ALL[n]:  # each once, counted from the front
+        return _permute(input, known)
+    dims = sizes(dims)
     if len(dims) != n:
         raise RuntimeError(
             f"permute(sparse_coo): number of dimensions in the tensor input does not match the length of the desired "
@@ -715,6 +722,17 @@ def as_strided(input, size, stride, storage_offset=None):
 
 
 # Slices (see index.py for indexing)
+
+
+def unseen(x) -> bool:
+    """Whether a view of x needs no operation: no gradient goes through it, and nobody looks at what runs."""
+    return (
+        type(x) is Tensor
+        and x.node is None
+        and (x.base is None or x.base.root.node is None)
+        and not state.unusual
+        and state.recorder is None
+    )
 
 
 @twin(lambda g, shape, index: _scatter_slice(g, shape, index))
