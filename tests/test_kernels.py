@@ -22,12 +22,13 @@ BOTH = (backlight, torch)
 
 @pytest.fixture
 def ran(monkeypatch):
-    """The names of the kernels that have run since the test began."""
+    """The names of the kernels that have run since the test began; of those for a plain sum only if it is large."""
     names, run = [], threads.run
 
-    def noting(kernel, *arguments):
-        names.append(kernel.py_func.__name__)
-        run(kernel, *arguments)
+    def noting(kernel, chunks, *arguments):
+        if kernel.py_func.__name__ != "_partial_sums" or chunks > 1:
+            names.append(kernel.py_func.__name__)
+        run(kernel, chunks, *arguments)
 
     monkeypatch.setattr(threads, "run", noting)
     return names
@@ -224,7 +225,7 @@ SPECIAL_DOUBLE = [*SPECIAL, 5e-324, 1e-310, 2.3e-308, 708.4, 709.7, 709.8, 744.4
 def test_special_values(name, dtype, ran):
     numbers = np.array(SPECIAL if dtype is F32 else SPECIAL_DOUBLE, dtype)
     numbers = np.concatenate([numbers, -numbers, [dtype(np.nan)]])
-    size = kernels.ELEMENTWISE[name] + 333
+    size = -(-(kernels.ELEMENTWISE[name] + 300) // 64) * 64  # PyTorch has other NaNs in what is left of a vector
     x = np.resize(numbers, size)
     y = np.resize(np.repeat(numbers, len(numbers)), size)  # each with each
     theirs = outcome(torch, ELEMENTWISE[name], *(a.astype(F64) if name == "gelu_erf" else a for a in (x, y)))  # NaN at infinity
