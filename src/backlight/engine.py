@@ -360,7 +360,7 @@ def _careful_step(node, edges, keep, tensors, buffers, targets, capture, capture
             for position in positions:
                 captured[position] = g[number] if type(g) is list else g
         leaf = type(node) is AccumulateGrad
-        if capture and (leaf or all(edge is None for edge in edges)):
+        if capture and (leaf or edges.count(None) == len(edges)):
             return None
     if node.hooks is not None:
         g = run_pre_hooks(node, g)
