@@ -1,6 +1,7 @@
 """How kernels run: threads, forked processes, the cache on disk, switches in the environment, what is imported when."""
 
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -167,6 +168,32 @@ def test_an_error_in_a_kernel_is_raised(two_threads, place):
     PROGRAMS["softmax"]()
 
 
+def test_an_interrupted_call_leaves_its_helpers(two_threads):
+    """Ctrl-C while a helper still works: it is left to itself, and the next call has others."""
+    end, started = threading.Event(), threading.Barrier(2, timeout=30)
+
+    class Kernel:
+        signatures = overloads = [()]
+
+        def __call__(self, _queue):
+            started.wait()
+            if threading.current_thread().name == "backlight kernels":
+                end.wait(30)
+
+    before = signal.signal(signal.SIGALRM, signal.default_int_handler)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.3)
+        with pytest.raises(KeyboardInterrupt):
+            threads.run(Kernel(), 100)
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    for program in ("softmax", "sums"):
+        first = PROGRAMS[program]()
+        for one, other in zip(first, PROGRAMS[program]()):
+            np.testing.assert_array_equal(one, other)
+    end.set()
+
+
 def test_threads_of_the_program(two_threads):
     """Eight threads call kernels and BLAS at once: right results, and nobody waits forever."""
     x, w = tensor((300, 301)).detach(), tensor((301, 64), 1).detach()
@@ -306,6 +333,13 @@ def test_without_kernels():
     with_kernels, without = (python(NUMBERS, BACKLIGHT_KERNELS=choice).split() for choice in ("", "numpy"))
     assert (with_kernels[0], without[0]) == ("True", "False")
     np.testing.assert_allclose([float(x) for x in with_kernels[1:]], [float(x) for x in without[1:]], rtol=1e-4)
+
+
+def test_without_numba():
+    missing = "import importlib.util as u; find = u.find_spec; u.find_spec = lambda name, *a: None if name == 'numba' else find(name, *a)"
+    printed = python(f"{missing}\n{NUMBERS}\nimport backlight.optim\np = torch.nn.Parameter(x.detach())\np.grad = x.detach()\n"
+                     "torch.optim.Adam([p]).step(); print('numba' in sys.modules, torch.__version__ != '')")  # fmt: skip
+    assert printed.split()[0] == "False" and printed.split()[-2:] == ["False", "True"]
 
 
 def test_kernels_for_all_sizes():

@@ -143,8 +143,11 @@ def _fingerprint(function) -> str:
             digest.update(repr([c for c in code.co_consts if not isinstance(c, CodeType)]).encode())
             digest.update(repr(code.co_names).encode())
             for key in code.co_names:
-                if not hasattr(scalar, key):
-                    add(function.__globals__.get(key))
+                value = function.__globals__.get(key)
+                if isinstance(value, (int, float)):
+                    digest.update(repr(value).encode())
+                elif not hasattr(scalar, key):
+                    add(value)
 
     add(function)
     return digest.hexdigest()[:12]
