@@ -761,3 +761,43 @@ def test_checksums_are_those_of_zlib():
         data = rng.integers(0, 256, size + 3, np.uint8)[3:]  # not aligned
         assert kernels.checksum.crc32(data) == zlib.crc32(data), size
     assert kernels.checksum.crc32(np.zeros(1 << 16, np.uint8)) == zlib.crc32(bytes(1 << 16))
+
+
+# Arrays of others
+
+FOREIGN = {
+    "elementwise": lambda library, x: (x * 2).exp() + x.tanh(),
+    "softmax": lambda library, x: x.softmax(-1),
+    "layer norm": lambda library, x: library.nn.functional.layer_norm(x, (32,)),
+    "batch norm": lambda library, x: library.nn.functional.batch_norm(x, None, None, None, None, True),
+    "attention": lambda library, x: library.nn.functional.scaled_dot_product_attention(x, x, x),
+    "attention, expanded gradient": lambda library, x: library.nn.functional.scaled_dot_product_attention(x, x, x).sum(0),
+    "convolution": lambda library, x: library.nn.functional.conv2d(x, x[:3, :, :3, :3]),
+    "pooling": lambda library, x: library.nn.functional.max_pool2d(x, 2),
+    "index": lambda library, x: x.flatten(0, 2)[library.arange(300)],
+}
+
+
+@pytest.mark.filterwarnings("ignore:The given NumPy array is not writable")
+@pytest.mark.parametrize("kind", ["read-only", "unaligned"])
+@pytest.mark.parametrize("name", FOREIGN)
+def test_arrays_that_numpy_does_not_own(name, kind, ran):
+    array = random((6, 8, 50, 32))
+    if kind == "read-only":
+        given = array.copy()
+        given.flags.writeable = False
+    else:
+        given = np.frombuffer(b"?" + array.tobytes(), F32, offset=1).reshape(array.shape)
+        assert not given.flags.aligned
+    results = []
+    for library, x in ((backlight, array), (backlight, given), (torch, array)):
+        x = library.from_numpy(x).requires_grad_()
+        y = FOREIGN[name](library, x)
+        (y * y).sum().backward()
+        results.append([y.detach().numpy(), x.grad.numpy()])
+    for plain, foreign, theirs in zip(*results):
+        np.testing.assert_array_equal(foreign, plain)
+        np.testing.assert_allclose(foreign, theirs, 1e-4, 1e-4)
+    assert ran
+    kinds = [kind for kernel in kernels.compiling.made for signature in kernel.signatures for kind in signature]
+    assert all(getattr(kind, "mutable", True) for kind in kinds)

@@ -259,8 +259,8 @@ def _rows(x):
     """(the memory of an array as a flat array from its first element on, distances in elements between its first three indices).
 
     Rows must be dense: others are copied."""
-    if x.strides[3] != x.itemsize or any(s < 0 or s % x.itemsize for s in x.strides):
-        x = np.ascontiguousarray(x)
+    if x.strides[3] != x.itemsize or not x.flags.aligned or any(s < 0 or s % x.itemsize for s in x.strides):
+        x = np.array(x, order="C")
     strides = tuple(s // x.itemsize for s in x.strides[:3])
     last = sum((n - 1) * s for n, s in zip(x.shape, strides)) + x.shape[3]
     return np.lib.stride_tricks.as_strided(x, (last,), (x.itemsize,)), strides

@@ -51,8 +51,20 @@ def kernel(function, name: str = "", exact: bool = False):
         compiled._cache = _KernelCache(function)
     except (OSError, RuntimeError) as error:  # there is no home directory, say
         _warn(error)
+    compile_for = compiled._compile_for_args
+    compiled._compile_for_args = lambda *arguments: _compiled_for(compiled, arguments) or compile_for(*arguments)
     made.append(compiled)
     return compiled
+
+
+def _compiled_for(compiled, arguments):
+    """The machine code for arguments some of which are arrays that can't be written: that for arrays that can. Else None.
+
+    To Numba they have another type, for which it would compile the same once more."""
+    kinds = [numba.typeof(argument) for argument in arguments]
+    if all(kind.mutable for kind in kinds if isinstance(kind, types.Array)):
+        return None
+    return compiled.compile(tuple([kind.copy(readonly=False) if isinstance(kind, types.Array) else kind for kind in kinds]))
 
 
 def specialized(function, name: str, **names):
