@@ -800,4 +800,4 @@ def test_arrays_that_numpy_does_not_own(name, kind, ran):
         np.testing.assert_allclose(foreign, theirs, 1e-4, 1e-4)
     assert ran
     kinds = [kind for kernel in kernels.compiling.made for signature in kernel.signatures for kind in signature]
-    assert all(getattr(kind, "mutable", True) for kind in kinds)
+    assert all(kind.mutable for kind in kinds if hasattr(kind, "layout"))

@@ -104,13 +104,13 @@ def _pixels_of_tiles(_typing, x, start, distance, count, added, out, out_start, 
             j = e.times(loop.index, e.lanes)
             elements = [e.load_vector(x, e.plus(e.plus(e.integer(1), e.times(e.integer(2), i)), j)) for i in range(16)]
             columns = [_output_transform(builder, *elements[column::4]) for column in range(4)]
-            rows = [[builder.fadd(v, added) for v in _output_transform(builder, *row)] for row in zip(*columns)]  # pyright: ignore[reportCallIssue]
+            rows = [[builder.fadd(v, added) for v in _output_transform(builder, *row)] for row in zip(*columns)]
             halves = [e.plus(e.times(j, 2), half * e.lanes) for half in range(2)]
             masks = [e.between(k, e.constant(0), e.integer(7)) for k in halves]
             nothing = ir.Constant(masks[0].type, [0] * e.lanes)
             for i, row in enumerate(rows):
                 for half, (k, mask) in enumerate(zip(halves, masks)):
-                    value = e.shuffle(*row, order[half * e.lanes : (half + 1) * e.lanes])
+                    value = e.shuffle(row[0], row[1], order[half * e.lanes : (half + 1) * e.lanes])
                     to = e.vector_address(out, e.plus(e.plus(e.integer(6), e.times(e.integer(7), i)), k))
                     where = builder.select(second, mask, nothing) if i else mask
                     e.masked("store", ir.VoidType(), value, to, INDEX(e.bytes), where)
