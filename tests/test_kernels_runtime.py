@@ -342,6 +342,10 @@ def test_without_numba():
     assert printed.split()[0] == "False" and printed.split()[-2:] == ["False", "True"]
 
 
+def test_numba_that_does_not_compile():
+    assert python(NUMBERS, NUMBA_DISABLE_JIT="1").startswith("False ")
+
+
 def test_kernels_for_all_sizes():
     code = "import backlight as torch, sys; torch.ones(3).exp(); print('numba' in sys.modules)"
     assert python(code) == "False\n"

@@ -25,7 +25,8 @@ NEVER = sys.maxsize
 CHOICE = os.environ.get("BACKLIGHT_KERNELS", "")
 if CHOICE not in ("", "numpy", "always"):
     raise ImportError(f"BACKLIGHT_KERNELS is {CHOICE!r}: expected 'numpy', 'always', or nothing")
-ENABLED = CHOICE != "numpy" and importlib.util.find_spec("numba") is not None
+COMPILES = importlib.util.find_spec("numba") is not None and os.environ.get("NUMBA_DISABLE_JIT", "0") in ("", "0")
+ENABLED = CHOICE != "numpy" and COMPILES
 
 
 def _from(size: int) -> int:
