@@ -10,7 +10,14 @@ PYTEST_DONT_REWRITE: or pytest warns, as it does about any package with a plugin
 """
 
 import builtins as _builtins
+import os as _os
+import sys as _sys
 import warnings as _warnings
+
+# OpenBLAS's threads wait for their next product by spinning, up to a thirtieth of a second, on the processors that kernels
+# could use meanwhile: a GPT step on two threads takes a fifth longer (benchmarks: gpt_step). It reads this when NumPy is loaded.
+if "numpy" not in _sys.modules:
+    _os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "14")  # 2^14 clock ticks
 
 import numpy as _np
 

@@ -232,7 +232,7 @@ def forward(q, k, v, scale, causal):
 
 def backward(g, q, k, v, out, logarithms, scale, causal):
     """The gradients of q, k and v."""
-    gradients = [_like(x, x.shape[3]) for x in (q, k, v)]
+    gradients = _like_slices(q, k, v) or [_like(x, x.shape[3]) for x in (q, k, v)]
     for x in gradients[1:]:
         x[...] = 0
     inputs = [part for x in (g, q, k, v, out) for part in _rows(x)]
@@ -241,6 +241,20 @@ def backward(g, q, k, v, out, logarithms, scale, causal):
     numbers = logarithms.reshape(-1), sizes, q.dtype.type(scale), causal
     threads.run(_compiled(_backward, q.dtype), 4 * q.shape[0] * q.shape[1], *inputs, *numbers, *outputs)
     return gradients
+
+
+def _like_slices(q, k, v):
+    """Where q, k and v are slices of one array, as one product makes them: slices of a new one, which `stack` needs not copy."""
+    if not (q.base is k.base is v.base is not None and q.strides == k.strides == v.strides and q.shape == k.shape == v.shape):
+        return None
+    first, second, third = (x.__array_interface__["data"][0] for x in (q, k, v))
+    step = second - first
+    dims = sorted([(step, 3), *zip(q.strides, q.shape)])
+    apart = all(s > 0 and s % q.itemsize == 0 for s, _ in dims) and all(s * n <= t for (s, n), (t, _) in zip(dims, dims[1:]))
+    if not apart or third - second != step:
+        return None
+    memory = np.empty(sum((n - 1) * s for s, n in dims) // q.itemsize + 1, q.dtype)
+    return [np.ndarray(q.shape, q.dtype, memory, i * step, q.strides) for i in range(3)]
 
 
 def has_kernel(q, v) -> bool:

@@ -74,11 +74,11 @@ def _lstm_forward(gates, bias, w, h0, c0, reverse, out, cells, queue):
                     h[j] = o[j] * tanh(c[j])
 
 
-def _lstm_backward(grad, grad_h, grad_c, gates, cells, c0, w, reverse, queue):
-    """Turns the gates into their gradients. grad_h, grad_c (N, H): those of the last states in, those of the first ones out."""
+def _lstm_backward(grad, grad_h, grad_c, gates, cells, c0, w, reverse, slopes, queue):
+    """slopes (L, N, 4H) receives the gates' gradients. grad_h, grad_c (N, H): those of the last states in, those of the first ones out."""
     length, batch, n = grad.shape
     places, offsets, product = _steps(4 * n, 1), _steps(4 * n, n), np.zeros(PANEL * n, grad.dtype)
-    flat_gates, flat_w, one = gates.reshape(-1), w.reshape(-1), like(w[0, 0], 1)
+    flat_slopes, flat_w, one = slopes.reshape(-1), w.reshape(-1), like(w[0, 0], 1)
     while True:
         first = take(queue) * PANEL
         if first >= batch:
@@ -91,6 +91,8 @@ def _lstm_backward(grad, grad_h, grad_c, gates, cells, c0, w, reverse, queue):
             for r in range(count):
                 row, dh, dc = gates[t, first + r], product[r * n : (r + 1) * n], grad_c[first + r]
                 i, f, g, o = row[:n], row[n : 2 * n], row[2 * n : 3 * n], row[3 * n :]
+                slope = slopes[t, first + r]
+                slope_i, slope_f, slope_g, slope_o = slope[:n], slope[n : 2 * n], slope[2 * n : 3 * n], slope[3 * n :]
                 c, arrived = cells[t, first + r], grad[t, first + r]
                 old = cells[before, first + r] if step < length - 1 else c0[first + r]
                 for j in range(dh.size):
@@ -99,12 +101,12 @@ def _lstm_backward(grad, grad_h, grad_c, gates, cells, c0, w, reverse, queue):
                     dh[j], dc[j] = h * y, through
                 for j in range(dh.size):
                     through, i_, f_, g_, o_ = dc[j], i[j], f[j], g[j], o[j]
-                    i[j] = through * g_ * i_ * (one - i_)
-                    f[j] = through * old[j] * f_ * (one - f_)
-                    g[j] = through * i_ * (one - g_ * g_)
-                    o[j] = dh[j] * o_ * (one - o_)
+                    slope_i[j] = through * g_ * i_ * (one - i_)
+                    slope_f[j] = through * old[j] * f_ * (one - f_)
+                    slope_g[j] = through * i_ * (one - g_ * g_)
+                    slope_o[j] = dh[j] * o_ * (one - o_)
                     dc[j] = through * f_
-            PRODUCTS(flat_gates, (t * batch + first) * 4 * n, 4 * n, count, places, flat_w, offsets, 4 * n, n, product)
+            PRODUCTS(flat_slopes, (t * batch + first) * 4 * n, 4 * n, count, places, flat_w, offsets, 4 * n, n, product)
         for r in range(count):
             grad_h[first + r] = product[r * n : (r + 1) * n]
 
@@ -234,13 +236,13 @@ def lstm_gradient(g, g_h, g_c, x, w_ih, w_hh, has_bias, h, c, out, gates, cells,
     h, c, w = _dense(h, c, w_hh)
     g = np.zeros_like(out) if g is None else np.ascontiguousarray(g)
     g_h, g_c = (np.zeros_like(state) if each is None else np.array(each, order="C") for each, state in ((g_h, h), (g_c, c)))
-    gates = gates.copy()
-    _run(_lstm_backward, batch, dtype, g, g_h, g_c, gates, cells, c, w, reverse)
-    bias = np.add.reduce(gates, (0, 1)) if has_bias else None
+    slopes = np.empty_like(gates)
+    _run(_lstm_backward, batch, dtype, g, g_h, g_c, gates, cells, c, w, reverse, slopes)
+    bias = np.add.reduce(slopes, (0, 1)) if has_bias else None
     return (
-        _input_gradient(gates, w_ih),
-        _weight_gradients(gates, x),
-        _weight_gradients(gates, _before(out, h, reverse)),
+        _input_gradient(slopes, w_ih),
+        _weight_gradients(slopes, x),
+        _weight_gradients(slopes, _before(out, h, reverse)),
         bias,
         None if bias is None else bias.copy(),
         g_h,

@@ -232,8 +232,36 @@ def chunk(input, chunks, dim=0):
     return split(input, step, dim) if step else split_with_sizes(input, (0,) * chunks, dim)
 
 
-@twin(lambda g, shape, dim: np.stack([np.zeros(shape[:dim] + shape[dim + 1 :], next(p.dtype for p in g if p is not None))
-                                     if p is None else p for p in g], dim))  # fmt: skip
+def _ununbind_arrays(g, shape, dim):
+    whole = _slices_of_one(g, dim)
+    if whole is not None:
+        return whole
+    zero = None if all_given(g) else np.zeros(shape[:dim] + shape[dim + 1 :], next(p.dtype for p in g if p is not None))
+    return np.stack([zero if p is None else p for p in g], dim)
+
+
+def all_given(g):
+    return not builtins.any(p is None for p in g)
+
+
+def _slices_of_one(arrays, dim):
+    """The array of which these are the slices along `dim`, in their order; None if there is none."""
+    first = arrays[0]
+    if not all_given(arrays) or len(arrays) < 2 or type(first.base) is not np.ndarray or not first.base.flags.c_contiguous:
+        return None
+    if builtins.any(a.base is not first.base or a.shape != first.shape or a.strides != first.strides or a.dtype is not first.dtype for a in arrays):
+        return None
+    begin, *starts = [a.__array_interface__["data"][0] for a in (first.base, *arrays)]
+    step = starts[1] - starts[0]
+    if step <= 0 or builtins.any(b - a != step for a, b in zip(starts, starts[1:])):
+        return None
+    shape, strides = list(first.shape), list(first.strides)
+    shape.insert(dim, len(arrays))
+    strides.insert(dim, step)
+    return np.ndarray(shape, first.dtype, first.base, starts[0] - begin, strides)
+
+
+@twin(_ununbind_arrays)
 def _ununbind(g, shape, dim):
     kind = next(p.array.dtype for p in g if p is not None)
     zero = Tensor._from(np.zeros(shape[:dim] + shape[dim + 1 :], kind))
