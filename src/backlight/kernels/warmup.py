@@ -31,7 +31,9 @@ class Result(NamedTuple):
 def tasks(types=TYPES) -> list[tuple[str, str]]:
     """What `run` takes: (a group of kernels, a type)."""
     if not ENABLED:
-        raise RuntimeError("kernels are switched off: by BACKLIGHT_KERNELS=numpy or NUMBA_DISABLE_JIT, or because Numba isn't installed")
+        raise RuntimeError(
+            "kernels are switched off: by BACKLIGHT_KERNELS=numpy or NUMBA_DISABLE_JIT, or because Numba isn't installed"
+        )
     return [(group, dtype) for dtype in types for group in _GROUPS if _GROUPS[group] is not _one_type or dtype == types[0]]
 
 

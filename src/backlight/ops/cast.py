@@ -195,6 +195,8 @@ def _type_as(self, other):
 
 
 Tensor.type_as = _type_as
+
+
 def _clone_arrays(x, order):
     if order == "C" and x.size >= ONE_PASS and not x.flags.c_contiguous and kernels.compute(ONE_PASS, x):
         return kernels.copies.contiguous(x)

@@ -61,7 +61,14 @@ def _where_along(index, dim):
 
 def _has_index_kernel(x, index, *others):
     """Whether kernels pick from, or add to, this array by index."""
-    return index.size and index.dtype == np.int64 and x.ndim and index.ndim and kernels.compute(1, x, *others) and builtins.max(x.size, index.size) >= FUSED
+    return (
+        index.size
+        and index.dtype == np.int64
+        and x.ndim
+        and index.ndim
+        and kernels.compute(1, x, *others)
+        and builtins.max(x.size, index.size) >= FUSED
+    )
 
 
 def _fits(x, index, dim):

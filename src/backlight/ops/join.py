@@ -249,7 +249,10 @@ def _slices_of_one(arrays, dim):
     first = arrays[0]
     if not all_given(arrays) or len(arrays) < 2 or type(first.base) is not np.ndarray or not first.base.flags.c_contiguous:
         return None
-    if builtins.any(a.base is not first.base or a.shape != first.shape or a.strides != first.strides or a.dtype is not first.dtype for a in arrays):
+    if builtins.any(
+        a.base is not first.base or a.shape != first.shape or a.strides != first.strides or a.dtype is not first.dtype
+        for a in arrays
+    ):
         return None
     begin, *starts = [a.__array_interface__["data"][0] for a in (first.base, *arrays)]
     step = starts[1] - starts[0]

@@ -423,7 +423,11 @@ def _bce_arrays(x, target, weight, reduction):
     return _reduced_arrays(_bce_fused(x, target), weight, reduction)
 
 
-@twin(kernels.fused("bce_gradient", lambda share, x, target: share * (x - target) / np.maximum((1 - x) * x, x.dtype.type(1e-12)), 3))
+@twin(
+    kernels.fused(
+        "bce_gradient", lambda share, x, target: share * (x - target) / np.maximum((1 - x) * x, x.dtype.type(1e-12)), 3
+    )
+)
 def bce_gradient(share, x, target):
     """The gradient of binary cross entropy in its input."""
     return share * (x - target) / clamp((1 - x) * x, 1e-12)

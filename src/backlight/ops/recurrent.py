@@ -146,7 +146,9 @@ def _scanned(cell, g, inputs, reverse):
     """The gradients of a layer's inputs, as operations: those of the same layer step by step."""
     from .. import autograd
 
-    x, w_ih, w_hh, b_ih, b_hh, *initial = inputs = [x if x is None or x.requires_grad else x.detach().requires_grad_() for x in inputs]
+    x, w_ih, w_hh, b_ih, b_hh, *initial = inputs = [
+        x if x is None or x.requires_grad else x.detach().requires_grad_() for x in inputs
+    ]
     outputs, state = _scan(cell, list(unbind(linear(x, w_ih, b_ih), 0)), tuple(initial), (w_hh, b_hh), reverse)
     pairs = [(result, each) for result, each in zip((stack(outputs, 0), *state), g) if each is not None]
     given = [x for x in inputs if x is not None]
