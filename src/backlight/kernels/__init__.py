@@ -43,7 +43,8 @@ CHANNEL = 16  # numbers of one channel in a sample: with fewer, kernels don't fi
 # The elementwise operations that have kernels, by the names of their declarations. scalar.py computes them.
 ELEMENTWISE = {
     **dict.fromkeys(("mul", "add", "sub", "div", "neg", "sqrt", "rsub", "rsub_tensor"), ONE_PASS),
-    **dict.fromkeys(("relu", "clamp_min", "clamp_max", "abs", "reciprocal", "square"), ONE_PASS),
+    **dict.fromkeys(("abs", "reciprocal", "square"), ONE_PASS),
+    **dict.fromkeys(("relu", "clamp_min", "clamp_max"), _from(1 << 15)),  # their gradients take NumPy several passes
     **dict.fromkeys(("exp", "log", "tanh", "sigmoid", "erf", "gelu_erf", "gelu_tanh", "silu", "log_sigmoid"), FUSED),
     **dict.fromkeys(("leaky_relu", "elu", "celu", "softplus", "mish", "hardtanh", "log1p"), FUSED),
 }

@@ -464,19 +464,19 @@ def squared_error_gradient(g, x, target, factor):
 @inlined
 def bce(x, target):
     a, b = log(x), log1p(-x)
-    a, b = a if a > -100 or a != a else like(x, -100), b if b > -100 or b != b else like(x, -100)
+    a, b = like(x, -100) if a < -100 else a, like(x, -100) if b < -100 else b  # NaN stays
     return (target - like(x, 1)) * b - target * a
 
 
 @inlined
 def bce_gradient(share, x, target):
     slope = (like(x, 1) - x) * x
-    return share * (x - target) / (slope if slope > like(x, 1e-12) or slope != slope else like(x, 1e-12))
+    return share * (x - target) / (like(x, 1e-12) if slope < like(x, 1e-12) else slope)
 
 
 @inlined
 def bce_logits(x, target):
-    return (x if x > 0 or x != x else like(x, 0)) - x * target + log1p(exp(-abs(x)))
+    return (like(x, 0) if x < 0 else x) - x * target + log1p(exp(-abs(x)))
 
 
 @inlined
