@@ -801,3 +801,23 @@ def test_arrays_that_numpy_does_not_own(name, kind, ran):
     assert ran
     kinds = [kind for kernel in kernels.compiling.made for signature in kernel.signatures for kind in signature]
     assert all(kind.mutable for kind in kinds if hasattr(kind, "layout"))
+
+
+@pytest.mark.parametrize("operation", ["gather", "scatter_add", "embedding"])
+def test_index_changed_behind_autograds_back(operation):
+    """NumPy shares the index's memory: what it writes there ticks no version. Kernels may not follow it out of an array."""
+    size = (500, 64) if operation != "embedding" else (500,)
+    raw = np.random.default_rng(0).integers(0, 100, size)
+    index, x, source = (
+        backlight.from_numpy(raw),
+        backlight.randn(100, 64, requires_grad=True),
+        backlight.randn(500, 64, requires_grad=True),
+    )
+    y = {
+        "gather": lambda: x.gather(0, index),
+        "scatter_add": lambda: x.scatter_add(0, index, source),
+        "embedding": lambda: backlight.nn.functional.embedding(index, x),
+    }[operation]()
+    raw[...] = 10**9
+    with pytest.raises(IndexError, match="changed since"):
+        (y**2).sum().backward()

@@ -1,7 +1,8 @@
 """Picking slices by index, and adding slices to where an index points: embeddings, index_add, scatter_add, gather.
 
 Arrays are seen as (outer, n, inner), the index pointing along the middle. Where slices are added, threads share the inner
-numbers and each goes through the whole index in order, so results don't depend on how many there are. Indices must be in range.
+numbers and each goes through the whole index in order, so results don't depend on how many there are. Indices were checked by the
+operation; one that was changed since, behind autograd's back, is an IndexError and touches no memory.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ NARROWEST = 16  # inner numbers for each thread
 
 
 @kernel
-def _take(x, index, out, step, queue):
+def _take(x, index, out, step, wrong, queue):
     outer, count, inner = out.shape
     while True:
         chunk = take(queue)
@@ -25,13 +26,17 @@ def _take(x, index, out, step, queue):
             return
         for k in range(start, min(start + step, outer * count)):
             o, place = k // count, index[k % count]
-            row, result = x[o, place if place >= 0 else place + x.shape[1]], out[o, k % count]
+            place += x.shape[1] if place < 0 else 0
+            if not 0 <= place < x.shape[1]:
+                wrong[0] = 1
+                continue
+            row, result = x[o, place], out[o, k % count]
             for i in range(result.size):
                 result[i] = row[i]
 
 
 @kernel
-def _add(out, index, source, width, queue):
+def _add(out, index, source, width, wrong, queue):
     outer, n, inner = out.shape
     parts = -(-inner // width)
     while True:
@@ -41,14 +46,17 @@ def _add(out, index, source, width, queue):
         o, start = chunk // parts, chunk % parts * width
         stop = min(start + width, inner)
         for k in range(index.size):
-            place = index[k]
-            row, more = out[o, place if place >= 0 else place + n, start:stop], source[o, k, start:stop]
+            place = index[k] + (n if index[k] < 0 else 0)
+            if not 0 <= place < n:
+                wrong[0] = 1
+                continue
+            row, more = out[o, place, start:stop], source[o, k, start:stop]
             for i in range(row.size):
                 row[i] += more[i]
 
 
 @kernel
-def _take_each(x, index, out, step, queue):
+def _take_each(x, index, out, step, wrong, queue):
     outer, count, inner = index.shape
     while True:
         start = take(queue) * step
@@ -58,11 +66,14 @@ def _take_each(x, index, out, step, queue):
             o = k // count
             places, result = index[o, k % count], out[o, k % count]
             for i in range(inner):
-                result[i] = x[o, places[i], i]
+                if 0 <= places[i] < x.shape[1]:
+                    result[i] = x[o, places[i], i]
+                else:
+                    wrong[0] = 1
 
 
 @kernel
-def _add_each(out, index, source, width, queue):
+def _add_each(out, index, source, width, wrong, queue):
     outer, count, inner = index.shape
     parts = -(-inner // width)
     while True:
@@ -73,7 +84,10 @@ def _add_each(out, index, source, width, queue):
         for k in range(count):
             places, more = index[o, k], source[o, k]
             for i in range(start, min(start + width, inner)):
-                out[o, places[i], i] += more[i]
+                if 0 <= places[i] < out.shape[1]:
+                    out[o, places[i], i] += more[i]
+                else:
+                    wrong[0] = 1
 
 
 def _slices(x, dim, inner_dims=1):
@@ -81,6 +95,13 @@ def _slices(x, dim, inner_dims=1):
     shape = x.shape
     outer, count = int(np.prod(shape[:dim])), int(np.prod(shape[dim : dim + inner_dims]))
     return np.ascontiguousarray(x).reshape(outer, count, int(np.prod(shape[dim + inner_dims :])))
+
+
+def _run(kernel, chunks, *arguments):
+    wrong = np.zeros(1, np.int64)
+    threads.run(kernel, chunks, *arguments, wrong)
+    if wrong[0]:
+        raise IndexError("index out of range: it was in range when the operation was called, and has been changed since")
 
 
 def _width(inner):
@@ -101,7 +122,7 @@ def take_slices(x, index, dim):
     result = _slices(out, dim, index.ndim)
     step = max(1, CHUNK // max(1, result.shape[2]))
     chunks = -(-result.shape[0] * result.shape[1] // step)
-    threads.run(_take, chunks, _slices(x, dim), np.ascontiguousarray(index).reshape(-1), result, step)
+    _run(_take, chunks, _slices(x, dim), np.ascontiguousarray(index).reshape(-1), result, step)
     return out
 
 
@@ -110,7 +131,7 @@ def add_slices(out, index, source, dim):
     target = _slices(out, dim)
     width = _width(target.shape[2])
     shares = 4 * target.shape[0] * -(-target.shape[2] // width)
-    threads.run(_add, shares, target, np.ascontiguousarray(index).reshape(-1), _slices(source, dim, index.ndim), width)
+    _run(_add, shares, target, np.ascontiguousarray(index).reshape(-1), _slices(source, dim, index.ndim), width)
 
 
 def take_each(x, index, dim):
@@ -118,7 +139,7 @@ def take_each(x, index, dim):
     out = np.empty(index.shape, x.dtype)
     result = _slices(out, dim)
     step = max(1, CHUNK // max(1, result.shape[2]))
-    threads.run(_take_each, -(-result.shape[0] * result.shape[1] // step), _slices(x, dim), _slices(index, dim), result, step)
+    _run(_take_each, -(-result.shape[0] * result.shape[1] // step), _slices(x, dim), _slices(index, dim), result, step)
     return out
 
 
@@ -127,4 +148,4 @@ def add_each(out, index, source, dim):
     target = _slices(out, dim)
     width = _width(target.shape[2])
     shares = 4 * target.shape[0] * -(-target.shape[2] // width)
-    threads.run(_add_each, shares, target, _slices(index, dim), _slices(source, dim), width)
+    _run(_add_each, shares, target, _slices(index, dim), _slices(source, dim), width)
