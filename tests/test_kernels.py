@@ -25,10 +25,10 @@ def ran(monkeypatch):
     """The names of the kernels that have run since the test began; of those for a plain sum only if it is large."""
     names, run = [], threads.run
 
-    def noting(kernel, chunks, *arguments):
+    def noting(kernel, chunks, *arguments, **options):
         if kernel.py_func.__name__ != "_partial_sums" or chunks > 1:
             names.append(kernel.py_func.__name__)
-        run(kernel, chunks, *arguments)
+        run(kernel, chunks, *arguments, **options)
 
     monkeypatch.setattr(threads, "run", noting)
     return names

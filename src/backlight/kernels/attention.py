@@ -8,16 +8,15 @@ block's scores again from the queries and the logarithms of the softmax's denomi
 from __future__ import annotations
 
 from functools import cache
-from types import FunctionType
 from typing import Any
 
 import numpy as np
 
 from . import threads
-from .compiling import called, inlined, larger, specialized, take
+from .compiling import bound, called, inlined, larger, specialized, take
 from .rows import row_product
 from .scalar import add, exp, like, log
-from .tiles import lanes, product_tile
+from .tiles import lanes, product_tile, spaced
 
 PANEL = 16  # rows of a product of which one factor lies in the lanes
 BLOCK = 64  # queries that are worked on before the gradients of keys and values take their share
@@ -26,15 +25,6 @@ BLOCK = 64  # queries that are worked on before the gradients of keys and values
 LANES = 0
 TILE: Any = None
 SUMS = PRODUCTS = WEIGHTED = TILE
-
-
-@called
-def _steps(n, step):
-    """The places 0, step, 2 step, ... of n terms of a sum."""
-    out = np.empty(n, np.int64)
-    for i in range(n):
-        out[i] = i * step
-    return out
 
 
 @called
@@ -100,8 +90,8 @@ def _weighted_rows(weights, place, distance, count, places, first, last, rows, s
 def _forward(q, q_at, k, k_at, v, v_at, sizes, scale, causal, out, out_at, logarithms, queue):
     batch, heads, length, source, width, depth = sizes
     blocks = -(-length // BLOCK)
-    places, score_places = _steps(width, 1), _steps(source, LANES)
-    width_steps, rows_steps = _steps(width, LANES), _steps(source, v_at[2])
+    places, score_places = spaced(width, 1), spaced(source, LANES)
+    width_steps, rows_steps = spaced(width, LANES), spaced(source, v_at[2])
     queries, scores = np.empty(width * LANES, q.dtype), np.empty((source + PANEL) * LANES, q.dtype)
     halves = np.empty((source // 2 + 1) * LANES, q.dtype)
     most, result = np.empty(LANES, q.dtype), np.empty(PANEL * depth, q.dtype)
@@ -144,11 +134,11 @@ def _backward(
     batch, heads, length, source, width, depth = sizes
     one, most = like(scale, 1), max(width, depth)
     panel = (source + PANEL) * LANES  # one panel's scores
-    places, steps, score_places = _steps(most, 1), _steps(most, LANES), _steps(source, LANES)
-    query_places = _steps(BLOCK, 1)  # where the scores of a block's queries with one key lie
+    places, steps, score_places = spaced(most, 1), spaced(most, LANES), spaced(source, LANES)
+    query_places = spaced(BLOCK, 1)  # where the scores of a block's queries with one key lie
     for i in range(BLOCK):
         query_places[i] = i // LANES * panel + i % LANES
-    k_steps, q_steps, g_steps = _steps(source, k_at[2]), _steps(BLOCK, q_at[2]), _steps(BLOCK, g_at[2])
+    k_steps, q_steps, g_steps = spaced(source, k_at[2]), spaced(BLOCK, q_at[2]), spaced(BLOCK, g_at[2])
     weights, slopes = np.empty(BLOCK // LANES * panel, q.dtype), np.empty(BLOCK // LANES * panel, q.dtype)
     queries, gradients = np.empty(width * LANES, q.dtype), np.empty(depth * LANES, q.dtype)
     result, along, logs = np.empty(PANEL * most, q.dtype), np.zeros(LANES, q.dtype), np.zeros(LANES, q.dtype)
@@ -214,7 +204,7 @@ def _compiled(function, dtype):
     """A kernel whose inner loops are tiles for this type's vectors."""
     names = {"LANES": lanes(dtype), "TILE": product_tile(PANEL, 1), "SUMS": product_tile(PANEL, 1)}
     for name, loop in (("PRODUCTS", _products), ("WEIGHTED", _weighted_rows)):
-        names[name] = called(FunctionType(loop.__code__, {**globals(), **names}, loop.__name__))
+        names[name] = called(bound(loop, **names))
     return specialized(function, f"attention{function.__name__}_{dtype}", **names)
 
 
@@ -239,7 +229,7 @@ def backward(g, q, k, v, out, logarithms, scale, causal):
     outputs = [part for x in gradients for part in _rows(x)]
     sizes = (*q.shape[:3], *k.shape[2:], v.shape[3])
     numbers = logarithms.reshape(-1), sizes, q.dtype.type(scale), causal
-    threads.run(_compiled(_backward, q.dtype), 4 * q.shape[0] * q.shape[1], *inputs, *numbers, *outputs)
+    threads.run(_compiled(_backward, q.dtype), q.shape[0] * q.shape[1], *inputs, *numbers, *outputs, least=1)
     return gradients
 
 

@@ -1,11 +1,11 @@
-"""Batch norm: statistics of each channel of (N, C, S), normalised values and gradients. A thread takes a channel at a time."""
+"""Batch norm and group norm of (N, C, S): statistics, normalised values and gradients. A thread takes a channel, or a group, at a time."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from . import threads
-from .compiling import kernel, summing, take
+from .compiling import inlined, kernel, summing, take
 from .rows import row_deviation, row_sum
 from .scalar import like
 
@@ -58,7 +58,7 @@ def _gradient_sums(gradient, row, mean, scale):
 
 
 @kernel
-def _gradient(g, x, means, scales, weight, of_statistics, out, of_weight, of_bias, queue):
+def _gradient(g, x, means, scales, weight, out, of_weight, of_bias, queue):
     samples, channels, places = x.shape
     count = samples * places
     while True:
@@ -74,8 +74,6 @@ def _gradient(g, x, means, scales, weight, of_statistics, out, of_weight, of_bia
         of_bias[c], of_weight[c] = plain, along
         factor = scale * weight[c]
         mean_g, mean_along = like(mean, plain / count), like(mean, along / count)
-        if not of_statistics:
-            mean_g, mean_along = like(mean, 0), like(mean, 0)
         for n in range(samples):
             row, gradient, result = x[n, c], g[n, c], out[n, c]
             for i in range(result.size):
@@ -103,15 +101,28 @@ def normalize(x, means, scales, weight, bias):
     return out
 
 
-def gradient(g, x, means, scales, weight, of_statistics):
-    """The gradients of x, weight and bias. of_statistics: whether means and scales are those of x and change with it."""
+def gradient(g, x, means, scales, weight):
+    """The gradients of x, weight and bias, where means and scales are those of x and change with it."""
     out, of_weight, of_bias = np.empty(x.shape, x.dtype), np.empty_like(means), np.empty_like(means)
-    arguments = as_channels(g), as_channels(x), means, scales, _or(weight, 1, means), of_statistics, as_channels(out)
+    arguments = as_channels(g), as_channels(x), means, scales, _or(weight, 1, means), as_channels(out)
     threads.run(_gradient, x.shape[1], *arguments, of_weight, of_bias)
     return out, of_weight, of_bias
 
 
 # Group norm: statistics of each sample's groups of channels
+
+
+@inlined
+def _group_moments(x, n, first, size, count, eps):
+    """The mean and 1 / sqrt(variance + eps) of a sample's channels from `first` on, which have `count` numbers."""
+    total = 0.0
+    for c in range(first, first + size):
+        total += row_sum(x[n, c])
+    mean = like(eps, total / count)
+    total = 0.0
+    for c in range(first, first + size):
+        total += row_deviation(x[n, c], mean)
+    return mean, like(eps, 1) / np.sqrt(like(eps, total / count) + eps)
 
 
 @kernel
@@ -124,14 +135,7 @@ def _group_norm(x, groups, eps, weight, bias, out, queue):
         if chunk >= samples * groups:
             return
         n, first = chunk // groups, chunk % groups * size
-        total = 0.0
-        for c in range(first, first + size):
-            total += row_sum(x[n, c])
-        mean = like(eps, total / count)
-        total = 0.0
-        for c in range(first, first + size):
-            total += row_deviation(x[n, c], mean)
-        scale = like(eps, 1) / np.sqrt(like(eps, total / count) + eps)
+        mean, scale = _group_moments(x, n, first, size, count, eps)
         for c in range(first, first + size):
             row, result, w, b = x[n, c], out[n, c], weight[c], bias[c]
             for i in range(result.size):
@@ -149,14 +153,7 @@ def _group_norm_gradient(g, x, groups, eps, weight, out, sums, queue):
         if chunk >= samples * groups:
             return
         n, first = chunk // groups, chunk % groups * size
-        total = 0.0
-        for c in range(first, first + size):
-            total += row_sum(x[n, c])
-        mean = like(eps, total / count)
-        total = 0.0
-        for c in range(first, first + size):
-            total += row_deviation(x[n, c], mean)
-        scale = like(eps, 1) / np.sqrt(like(eps, total / count) + eps)
+        mean, scale = _group_moments(x, n, first, size, count, eps)
         plain, along = 0.0, 0.0
         for c in range(first, first + size):
             a, b = _gradient_sums(g[n, c], x[n, c], mean, scale)

@@ -67,9 +67,14 @@ def _compiled_for(compiled, arguments):
     return compiled.compile(tuple([kind.copy(readonly=False) if isinstance(kind, types.Array) else kind for kind in kinds]))
 
 
+def bound(function, **names):
+    """The function with some of its global names (sizes, tiles) bound to given values."""
+    return FunctionType(function.__code__, {**function.__globals__, **names}, function.__name__)
+
+
 def specialized(function, name: str, **names):
-    """A kernel from a function's text, with some of its global names (sizes, tiles) bound to given values."""
-    return kernel(FunctionType(function.__code__, {**function.__globals__, **names}, name), name)
+    """A kernel from a function's text, for given values of some of its global names."""
+    return kernel(bound(function, **names), name)
 
 
 def inlined(function):

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from functools import cache
-from types import FunctionType
 
 import numpy as np
 
-from .compiling import inlined, kernel, take
+from .compiling import inlined, specialized, take
 from .tiles import dot_tile, lanes, place_row, product_tile, store_row
 
 # What the loops are compiled for: a tile's functions and its size, in results and, for weights, in terms
@@ -20,18 +19,14 @@ def correlation_kernel(rows, vectors, dtype):
     """_correlate with tiles of so many rows and vectors."""
     names = {"ROWS": rows, "WIDTH": vectors * lanes(dtype), "LANES": lanes(dtype)}
     tiles = {"tile": product_tile(rows, vectors), "narrow": product_tile(rows, 1)}
-    return _specialized(_correlate, f"correlate_{rows}x{vectors}_{dtype}", **names, **tiles)
+    return specialized(_correlate, f"correlate_{rows}x{vectors}_{dtype}", **names, **tiles)
 
 
 @cache
 def weight_kernel(rows, terms, dtype):
     """_correlate_weight with tiles of so many rows and terms."""
     names = {"ROWS": rows, "TERMS": terms, "LANES": lanes(dtype), "tile": dot_tile(rows, terms)}
-    return _specialized(_correlate_weight, f"correlate_weight_{rows}x{terms}_{dtype}", **names)
-
-
-def _specialized(function, name, **names):
-    return kernel(FunctionType(function.__code__, {**globals(), **names}, name), name)
+    return specialized(_correlate_weight, f"correlate_weight_{rows}x{terms}_{dtype}", **names)
 
 
 @inlined

@@ -7,9 +7,8 @@ import numpy as np
 from . import threads
 from .compiling import kernel, take
 
-CHUNK = 1 << 14  # elements
 TILE = 16  # rows and columns of a block that is transposed: a cache line of float32 numbers
-OUTER = 4  # dimensions beside the last, or the last two
+OUTER = 4  # dimensions beside rows and columns
 
 
 @kernel

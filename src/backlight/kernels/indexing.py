@@ -97,16 +97,18 @@ def _slices(x, dim, inner_dims=1):
     return np.ascontiguousarray(x).reshape(outer, count, int(np.prod(shape[dim + inner_dims :])))
 
 
-def _run(kernel, chunks, *arguments):
+def _run(kernel, chunks, *arguments, **options):
     wrong = np.zeros(1, np.int64)
-    threads.run(kernel, chunks, *arguments, wrong)
+    threads.run(kernel, chunks, *arguments, wrong, **options)
     if wrong[0]:
         raise IndexError("index out of range: it was in range when the operation was called, and has been changed since")
 
 
-def _width(inner):
-    """How many inner numbers a thread takes."""
-    return max(NARROWEST, -(-inner // threads.get_threads()))
+def _run_by_columns(kernel, target, *arguments):
+    """Runs a kernel that adds to `target` (outer, n, inner), of which a thread takes some inner numbers at a time."""
+    outer, _n, inner = target.shape
+    width = max(NARROWEST, -(-inner // threads.get_threads()))
+    _run(kernel, outer * -(-inner // width), target, *arguments, width, least=1)
 
 
 def as_vector(index, dim):
@@ -128,10 +130,7 @@ def take_slices(x, index, dim):
 
 def add_slices(out, index, source, dim):
     """Adds source's slices to those of a dense `out` that the index, of any shape, names along `dim`, in place."""
-    target = _slices(out, dim)
-    width = _width(target.shape[2])
-    shares = 4 * target.shape[0] * -(-target.shape[2] // width)
-    _run(_add, shares, target, np.ascontiguousarray(index).reshape(-1), _slices(source, dim, index.ndim), width)
+    _run_by_columns(_add, _slices(out, dim), np.ascontiguousarray(index).reshape(-1), _slices(source, dim, index.ndim))
 
 
 def take_each(x, index, dim):
@@ -145,7 +144,4 @@ def take_each(x, index, dim):
 
 def add_each(out, index, source, dim):
     """scatter_add: adds source to the elements of a dense `out` that the index names along `dim`, in place."""
-    target = _slices(out, dim)
-    width = _width(target.shape[2])
-    shares = 4 * target.shape[0] * -(-target.shape[2] // width)
-    _run(_add_each, shares, target, _slices(index, dim), _slices(source, dim), width)
+    _run_by_columns(_add_each, _slices(out, dim), _slices(index, dim), _slices(source, dim))

@@ -8,15 +8,14 @@ the weights are matrix products over all steps at once, before and after.
 from __future__ import annotations
 
 from functools import cache
-from types import FunctionType
 from typing import Any
 
 import numpy as np
 
 from . import threads
-from .compiling import called, specialized, take
+from .compiling import bound, called, specialized, take
 from .scalar import like, sigmoid, tanh
-from .tiles import lanes, product_tile
+from .tiles import lanes, product_tile, spaced
 
 PANEL = 8  # samples that a thread takes at once
 
@@ -24,15 +23,6 @@ PANEL = 8  # samples that a thread takes at once
 WIDTH = 0
 TILE: Any = None
 PRODUCTS = TILE
-
-
-@called
-def _steps(n, step):
-    """The places 0, step, 2 step, ... of n terms of a sum."""
-    out = np.empty(n, np.int64)
-    for i in range(n):
-        out[i] = i * step
-    return out
 
 
 def _products(rows, start, distance, count, places, matrix, offsets, terms, columns, out):
@@ -44,7 +34,7 @@ def _products(rows, start, distance, count, places, matrix, offsets, terms, colu
 def _lstm_forward(gates, bias, w, h0, c0, reverse, out, cells, queue):
     """gates (L, N, 4H) has the input's share and receives the gates themselves; w (H, 4H) is transposed."""
     length, batch, n = out.shape
-    places, offsets, product = _steps(n, 1), _steps(n, 4 * n), np.empty(PANEL * 4 * n, out.dtype)
+    places, offsets, product = spaced(n, 1), spaced(n, 4 * n), np.empty(PANEL * 4 * n, out.dtype)
     flat_out, flat_h0, flat_w = out.reshape(-1), h0.reshape(-1), w.reshape(-1)
     while True:
         first = take(queue) * PANEL
@@ -77,7 +67,7 @@ def _lstm_forward(gates, bias, w, h0, c0, reverse, out, cells, queue):
 def _lstm_backward(grad, grad_h, grad_c, gates, cells, c0, w, reverse, slopes, queue):
     """slopes (L, N, 4H) receives the gates' gradients. grad_h, grad_c (N, H): those of the last states in, those of the first ones out."""
     length, batch, n = grad.shape
-    places, offsets, product = _steps(4 * n, 1), _steps(4 * n, n), np.zeros(PANEL * n, grad.dtype)
+    places, offsets, product = spaced(4 * n, 1), spaced(4 * n, n), np.zeros(PANEL * n, grad.dtype)
     flat_slopes, flat_w, one = slopes.reshape(-1), w.reshape(-1), like(w[0, 0], 1)
     while True:
         first = take(queue) * PANEL
@@ -114,7 +104,7 @@ def _lstm_backward(grad, grad_h, grad_c, gates, cells, c0, w, reverse, slopes, q
 def _gru_forward(gates, bias, w, h0, hidden_bias, reverse, out, hidden_new, queue):
     """gates (L, N, 3H) has the input's share and receives the gates themselves; hidden_new the hidden state's share of the new one."""
     length, batch, n = out.shape
-    places, offsets, product = _steps(n, 1), _steps(n, 3 * n), np.empty(PANEL * 3 * n, out.dtype)
+    places, offsets, product = spaced(n, 1), spaced(n, 3 * n), np.empty(PANEL * 3 * n, out.dtype)
     flat_out, flat_h0, flat_w = out.reshape(-1), h0.reshape(-1), w.reshape(-1)
     while True:
         first = take(queue) * PANEL
@@ -147,7 +137,7 @@ def _gru_forward(gates, bias, w, h0, hidden_bias, reverse, out, hidden_new, queu
 def _gru_backward(grad, grad_h, gates, hidden_new, out, h0, w, hidden_gates, reverse, queue):
     """Turns the gates into the gradients of the input's share; hidden_gates (L, N, 3H) receives those of the hidden state's."""
     length, batch, n = grad.shape
-    places, offsets, product = _steps(3 * n, 1), _steps(3 * n, n), np.zeros(PANEL * n, grad.dtype)
+    places, offsets, product = spaced(3 * n, 1), spaced(3 * n, n), np.zeros(PANEL * n, grad.dtype)
     flat_gates, flat_w, one = hidden_gates.reshape(-1), w.reshape(-1), like(w[0, 0], 1)
     while True:
         first = take(queue) * PANEL
@@ -179,12 +169,12 @@ def _gru_backward(grad, grad_h, gates, hidden_new, out, h0, w, hidden_gates, rev
 @cache
 def _compiled(function, dtype):
     names = {"WIDTH": 2 * lanes(dtype), "TILE": product_tile(PANEL, 2)}
-    names["PRODUCTS"] = called(FunctionType(_products.__code__, {**globals(), **names}, "_products"))
+    names["PRODUCTS"] = called(bound(_products, **names))
     return specialized(function, f"{function.__name__.strip('_')}_{dtype}", **names)
 
 
 def _run(function, batch, dtype, *arguments):
-    threads.run(_compiled(function, dtype), 4 * -(-batch // PANEL), *arguments)
+    threads.run(_compiled(function, dtype), -(-batch // PANEL), *arguments, least=1)
 
 
 def has_kernel(hidden: int, dtype) -> bool:

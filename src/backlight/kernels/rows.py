@@ -1,4 +1,4 @@
-"""Kernels that work on rows: softmax and its relatives, layer norm and RMS norm, sums.
+"""Kernels that work on rows: softmax and its relatives, layer norm, sums.
 
 A row is what one result or one statistic depends on. It stays in the processor's cache while a kernel goes over it two or three
 times, so memory is read once. Sums are added up in vector lanes (64 or more partial sums a row) and across chunks in

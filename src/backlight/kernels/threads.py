@@ -87,8 +87,8 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_replace)  # the child has none of the parent's threads, and its locks may be held
 
 
-def run(kernel, chunks: int, *arguments) -> None:
-    """Calls kernel(*arguments, queue) in as many threads as there are, each with four chunks or more.
+def run(kernel, chunks: int, *arguments, least: int = 4) -> None:
+    """Calls kernel(*arguments, queue) in as many threads as there are, each with `least` chunks or more.
 
     The kernel must be compiled for these arguments in the calling thread, so the first call of a kernel runs in one.
     If another Python thread is using the helpers, this one works alone: it never waits for them.
@@ -96,7 +96,7 @@ def run(kernel, chunks: int, *arguments) -> None:
     queue = np.zeros(1, np.int64)
     arguments = (*arguments, queue)
     pool = _pool
-    wanted = min(pool.threads, chunks // 4) - 1  # fewer chunks are done before another thread has woken up
+    wanted = min(pool.threads, chunks // least) - 1  # fewer chunks are done before another thread has woken up
     if wanted <= 0 or not kernel.overloads or not pool.busy.acquire(blocking=False):
         kernel(*arguments)
         return

@@ -15,13 +15,22 @@ from llvmlite import ir
 from numba import types
 from numba.core import cgutils
 
-from .compiling import intrinsic
+from .compiling import called, intrinsic
 
 _FEATURES = llvm.get_host_cpu_features()
 VECTOR_BYTES = 64 if _FEATURES.get("avx512f") else 32 if _FEATURES.get("avx") else 16
 CONTRACT = ("contract",)  # a product and a sum may become one multiply-add
 INDEX = ir.IntType(32)
 TERMS = 128  # added at once: longer sums lose more to rounding than sums of sums
+
+
+@called
+def spaced(n, step):
+    """The places 0, step, 2 step, ... of n terms of a sum."""
+    out = np.empty(n, np.int64)
+    for i in range(n):
+        out[i] = i * step
+    return out
 
 
 def lanes(dtype) -> int:

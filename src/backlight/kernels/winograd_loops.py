@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from functools import cache
-from types import FunctionType
 
 import numpy as np
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
 
-from .compiling import inlined, intrinsic, kernel, take
+from .compiling import inlined, intrinsic, kernel, specialized, take
 from .tiles import INDEX, Emitter, dot_tile, lanes, product_tile
 
 ROWS, VECTORS = 8, 3  # of the tiles in which matrix products are computed
@@ -186,7 +185,7 @@ def transform_totals(totals, matrix, out, queue):
 def winograd_kernel(dtype):
     """_winograd for a type."""
     names = {"tile": product_tile(ROWS, VECTORS), "narrow": product_tile(ROWS, 1), "LANES": lanes(dtype)}
-    return kernel(FunctionType(_winograd.__code__, {**globals(), **names}), f"winograd_{dtype}")
+    return specialized(_winograd, f"winograd_{dtype}", **names)
 
 
 tile = narrow = lambda *_arguments: None
@@ -248,7 +247,7 @@ def _winograd(
 def weight_kernel(dtype):
     """_winograd_weight for a type."""
     names = {"tile": dot_tile(*DOT), "LANES": lanes(dtype)}
-    return kernel(FunctionType(_winograd_weight.__code__, {**globals(), **names}), f"winograd_weight_{dtype}")
+    return specialized(_winograd_weight, f"winograd_weight_{dtype}", **names)
 
 
 def _winograd_weight(g, x, channel_offsets, block_rows, split, pad_rows, pad_columns, totals, queue):

@@ -83,14 +83,17 @@ def _broadcasts(a, b):
     return True
 
 
-def _loss_arrays(loss):
-    def arrays(x, target, reduction, parameter):
-        values = loss(x - target, parameter)
-        return (
-            values if reduction == "none" else np.add.reduce(values, None) * x.dtype.type(_mean_scale(reduction, values.size))
-        )
+def _reduced_arrays(values, weight, reduction):
+    """Elementwise losses, weighted and reduced."""
+    if weight is not None:
+        values = values * weight
+    return (
+        values if reduction == "none" else np.add.reduce(values, None) * values.dtype.type(_mean_scale(reduction, values.size))
+    )
 
-    return arrays
+
+def _loss_arrays(loss):
+    return lambda x, target, reduction, parameter: _reduced_arrays(loss(x - target, parameter), None, reduction)
 
 
 def _squares(x, target):
@@ -394,15 +397,6 @@ def kl_div(input, target, size_average=None, reduce=None, reduction="mean", log_
     reduction = _reduction(size_average, reduce, reduction)
     loss = exp(target) * (target - input) if log_target else xlogy(target, target) - target * input
     return _reduced(loss, reduction)
-
-
-def _reduced_arrays(values, weight, reduction):
-    """Elementwise losses, weighted and reduced."""
-    if weight is not None:
-        values = values * weight
-    return (
-        values if reduction == "none" else np.add.reduce(values, None) * values.dtype.type(_mean_scale(reduction, values.size))
-    )
 
 
 def _share(g, input, weight, reduction):

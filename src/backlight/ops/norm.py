@@ -120,7 +120,7 @@ def _batch_arrays(x, weight, bias, dims, shape, eps, moments):
 def _batch_gradient_arrays(g, x, weight, bias_shape, dims, shape, eps, moments):
     if moments is None or not _by_channels(x, g, weight):
         return _affine_gradient_arrays(g, x, weight, bias_shape, dims, shape, eps)
-    gx, gw, gb = kernels.channels.gradient(g, x, moments[0], _scale(moments[1], eps), weight, True)
+    gx, gw, gb = kernels.channels.gradient(g, x, moments[0], _scale(moments[1], eps), weight)
     return gx, None if weight is None else gw, None if bias_shape is None else gb
 
 
