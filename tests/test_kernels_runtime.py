@@ -253,6 +253,7 @@ print([os.waitpid(pid, 0)[1] for pid in children])
 def test_forks_while_other_threads_compile_and_run_kernels():
     code = f"""{USE}
 use()
+torch.nn.functional  # imported now: Python keeps a module's lock in a child that is forked while another thread imports it
 end = False
 
 def work():
