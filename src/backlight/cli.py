@@ -1,5 +1,5 @@
-"""The `backlight` command: `run` runs a PyTorch script on Backlight, `trace` also shows its backward passes, `step` steps through one,
-`check` lists what a script needs and doesn't find here, `warmup` compiles kernels ahead of time.
+"""The `backlight` command: `run` runs a PyTorch script on Backlight, `launch` runs it as several processes, `trace` also shows its backward
+passes, `step` steps through one, `check` lists what a script needs and doesn't find here, `warmup` compiles kernels ahead of time.
 
 A script runs as Python would run it: as `__main__`, with its own `sys.argv` and `sys.path[0]`, its exit code and, when
 it fails, its traceback. Only `import torch` gives Backlight.
@@ -45,6 +45,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = _parser().parse_args(argv)
     if arguments.command == "show":
         return _show_record(arguments)
+    if arguments.command == "launch":
+        return _launch(arguments)
     if arguments.command == "check":
         return _check(arguments.scripts)
     if arguments.command == "warmup":
@@ -54,7 +56,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except OSError as error:
         print(f"backlight: can't open file '{os.path.abspath(arguments.script)}': {error.strerror}", file=sys.stderr)
         return 2
-    if getattr(arguments, "engine", "backlight") == "backlight":
+    if arguments.engine == "backlight":
         alias.install()
     sys.argv = [arguments.script, *arguments.args]
     if arguments.command == "step":
@@ -92,6 +94,7 @@ def _parser() -> argparse.ArgumentParser:
         command.add_argument("-m", dest="module", action="store_true", help="SCRIPT is the name of a module, as in python -m")
         command.add_argument("script", metavar="SCRIPT", help="the script; options for backlight come before it")
         command.add_argument("args", nargs=argparse.REMAINDER, metavar="...", help="the script's own arguments")
+    _add_launch(commands)
     trace.add_argument(
         "--passes", type=_passes_wanted, default=1, metavar="N", help="how many backward passes to record, or 'all' (1)"
     )
@@ -101,7 +104,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     trace.add_argument("--steps", type=_positive, default=100, metavar="N", help="how many steps to show of each (100)")
     trace.add_argument("--width", type=_positive, metavar="W", help="columns to use (the terminal's width)")
-    for command in (trace, step):
+    for command in (run, trace, step):
         command.add_argument(
             "--engine",
             type=_engine,
@@ -133,6 +136,38 @@ def _parser() -> argparse.ArgumentParser:
             "-o", "--output", action="append", default=[], type=_output, metavar="FILE", help=f"write it as {_SUFFIXES}"
         )
     return parser
+
+
+def _add_launch(commands: argparse._SubParsersAction) -> None:
+    launch = commands.add_parser("launch", help="run it as several processes, which MPI connects", allow_abbrev=False)
+    launch.add_argument(
+        "-n", "--ranks", type=_positive, metavar="N", help="how many processes (one per processor, or per slot of the hosts)"
+    )
+    places = launch.add_mutually_exclusive_group()
+    places.add_argument("--hosts", metavar="A,B:4", help="the machines, with how many processes each (1)")
+    places.add_argument("--hostfile", metavar="FILE", help="a file that lists them, as mpirun reads it")
+    launch.add_argument("--threads", type=_positive, metavar="T", help="threads of each process (its share of the processors)")
+    launch.add_argument("--with-ft", choices=("ulfm",), help="the others go on when a process is killed (Open MPI 5)")
+    launch.add_argument("--engine", type=_engine, default="backlight", metavar="E", help="backlight or torch (backlight)")
+    launch.add_argument("--mpirun", metavar="PATH", help="the mpirun to use (that of this environment, else the first in PATH)")
+    launch.add_argument("--timeout", type=_seconds, metavar="S", help="end the job after S seconds")
+    launch.add_argument("--dry-run", action="store_true", help="print the command, run nothing")
+    launch.add_argument("-m", dest="module", action="store_true", help="SCRIPT is the name of a module, as in python -m")
+    launch.add_argument("script", metavar="SCRIPT", help="the script; options for backlight come before it")
+    launch.add_argument("args", nargs=argparse.REMAINDER, metavar="...", help="the script's own arguments")
+
+
+def _launch(arguments: argparse.Namespace) -> int:
+    from .distributed.launch import Job, LaunchError, launch
+
+    given = vars(arguments)
+    dry_run, survive = given.pop("dry_run"), given.pop("with_ft") is not None
+    del given["command"]
+    try:
+        return launch(Job(**{**given, "args": tuple(arguments.args)}, survive=survive), dry_run)
+    except (LaunchError, OSError) as error:
+        print(f"backlight launch: {error}", file=sys.stderr)
+        return 2
 
 
 def _check(scripts: Sequence[str]) -> int:
@@ -200,6 +235,16 @@ def _positive(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"must be a whole number, at least 1, not '{text}'")
     return int(text)
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds < float("inf"):
+        raise argparse.ArgumentTypeError(f"must be a number of seconds, more than 0, not '{text}'")
+    return seconds
 
 
 def _number(text: str) -> int:
