@@ -91,6 +91,7 @@ _LAZY = (
     "distributed",
     "distributions",
     "fft",
+    "futures",
     "func",
     "hub",
     "inspect",

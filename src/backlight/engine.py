@@ -137,10 +137,11 @@ class AccumulateGrad(Node):
             g = np.asarray(g)
         if g.dtype is not array.dtype and g.dtype != array.dtype:
             g = cast(g, array.dtype)
+        owner = self if modes.distributed is None else modes.distributed.gradient(self)
         with lock:
-            grad = self.grad
+            grad = owner.grad
             if grad is None:
-                self.grad = grad = object.__new__(Tensor)
+                owner.grad = grad = object.__new__(Tensor)
                 grad.array = g if _owned(g) else g.copy()
                 grad.node = grad.version = grad.base = None
             else:
@@ -170,8 +171,7 @@ class Port(Node):
     __slots__ = ("number", "parent")
 
     def __init__(self, parent, number):
-        self.parent = parent
-        self.number = number
+        self.parent, self.number = parent, number
         self.edges = (parent,)
         self.seq = parent.seq + 0.5  # just before its parent
         self.hooks = None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import threading
 from collections.abc import Callable
+from typing import Any
 
 # One clock orders everything: a node's sequence number and the time of an in-place write are its ticks,
 # so "was this saved tensor written after it was saved?" is one comparison (see views.py).
@@ -37,6 +38,7 @@ class _ThreadModes(threading.local):
     captured: tuple = ()  # what the functions in running transforms captured, which they mustn't write: {id: tensor} for each
     recordings = 0  # the func.grad and func.vjp that run
     levels: tuple = ()  # the function transforms (forward mode, vmap) that run, outermost first
+    distributed: Any = None  # the backward pass across workers that runs: leaves accumulate in its context
     forward = False  # whether one of the levels is forward mode's: then any tensor can carry tangents
 
 

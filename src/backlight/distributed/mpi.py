@@ -7,6 +7,7 @@ itself spins on a processor until a message is there; `wait_for` looks hot for H
 from __future__ import annotations
 
 import os
+import select
 import signal
 import sys
 import threading
@@ -125,7 +126,10 @@ def wait_for(ready: Callable[[], Any], timeout: float | None, late: Callable[[],
     start = time.perf_counter()
     nap = 0.0
     while True:
-        time.sleep(nap)  # sleep(0) lets other threads have the interpreter
+        if nap:
+            time.sleep(nap)
+        else:
+            give_way()
         result = ready()
         if result:
             return result
@@ -134,6 +138,12 @@ def wait_for(ready: Callable[[], Any], timeout: float | None, late: Callable[[],
             raise late()
         if waited > HOT or not hot:
             nap = min(LONGEST_NAP, nap * 1.5 or 2e-5)
+
+
+def give_way() -> None:
+    """Lets other threads have the interpreter and other processes the processor, if they want it. time.sleep(0) would take 70 us."""
+    select.select((), (), (), 0)
+    os.sched_yield()
 
 
 def seconds(timeout: Any) -> float | None:
