@@ -30,7 +30,7 @@ _LONGEST_BANNER = 40  # lines
 # What mpirun says of a rank: the text, and which groups of it are the rank, the process, the exit code, the signal.
 _ACCOUNTS = (
     (re.compile(r"process rank (?P<rank>\d+) with PID (?P<pid>\d+) on node \S+ exited on signal (?P<signal>\d+)"), ""),
-    (re.compile(r"Process name: \[[^]]*,(?P<rank>\d+)\] Exit code: +(?P<code>\d+)"), ""),
+    (re.compile(r"Process name: \[\S*,(?P<rank>\d+)\] Exit code: +(?P<code>\d+)"), ""),
     (re.compile(r"MPI_ABORT was invoked on rank (?P<rank>\d+) .*Errorcode: (?P<code>\d+)"), "it called MPI_Abort"),
     (re.compile(r"process rank (?P<rank>\d+) with PID \d+ on node \S+ exiting improperly"), "it ended without MPI_Finalize"),
     (re.compile(r"PID (?P<pid>\d+) RUNNING AT .*EXIT STRING: .*\(signal (?P<signal>\d+)\)"), ""),
@@ -69,7 +69,6 @@ class Watch:
     _buffer: bytes = b""
     _banner: list[bytes] = field(default_factory=list)
     _pieces: dict[str, list[str]] = field(default_factory=dict)
-    _line_starts: bool = True
 
     def feed(self, data: bytes) -> bytes:
         """Takes what was read; returns what is to be shown of it now."""
@@ -81,10 +80,10 @@ class Watch:
                 break
             self._buffer = rest
             shown.append(self._line(line + newline))
-        if _MARK not in self._buffer and not self._banner and not self._may_be_rule(self._buffer):  # a prompt, a progress bar
-            shown.append(self._buffer)
-            self._line_starts = self._line_starts and not self._buffer
-            self._buffer = b""
+        if _MARK not in self._buffer and not self._banner:  # a prompt, a progress bar
+            start = len(self._buffer.rstrip(b"-="))  # what may become a rule waits
+            shown.append(self._buffer[:start])
+            self._buffer = self._buffer[start:]
         return b"".join(shown)
 
     def flush(self) -> bytes:
@@ -92,20 +91,14 @@ class Watch:
         held = self._take_banner()
         if _MARK not in self._buffer:
             held += self._buffer
-            self._line_starts = self._line_starts and not self._buffer
             self._buffer = b""
         return held
-
-    def _may_be_rule(self, text: bytes) -> bool:
-        return self._line_starts and bool(text) and any(rule.startswith(text) for rule in _RULES)
 
     def _line(self, line: bytes) -> bytes:
         before, mark, report = line.partition(_MARK)
         if mark:
             self._piece(report.decode(errors="replace"))
-            self._line_starts = self._line_starts and not before
             return before
-        starts, self._line_starts = self._line_starts, True
         if self._banner:
             self._banner.append(line)
             if len(self._banner) == 2 and not _BANNER.match(line) or len(self._banner) > _LONGEST_BANNER:
@@ -115,9 +108,11 @@ class Watch:
                 known = self._account(" ".join(banner.decode(errors="replace").replace("=  ", " ").split()))
                 return b"" if known else banner
             return b""
-        if starts and line.rstrip() in _RULES:
-            self._banner.append(line)
-            return b""
+        for rule in _RULES:
+            before, found, end = line.rpartition(rule)
+            if found and not end.strip():
+                self._banner.append(found + end)
+                return before
         return line
 
     def _take_banner(self) -> bytes:
@@ -206,22 +201,22 @@ def _conclude(watch: Watch, code: int, stopped: str, number: int, survive: bool)
     if stopped:
         _say(f"backlight launch: {stopped}\n")
         return 128 + number if number else 124
-    if survive:
-        silent = [rank for rank in watch.started if rank not in watch.finished and all(rank != f.rank for f in watch.failures)]
-        for rank in silent:
-            _say(
-                f"backlight launch: rank {rank} of {len(watch.started)} died without a word; the others went on (--with-ft ulfm)\n"
-            )
-    elif watch.failures:
+    failed = next((failure.code for failure in watch.failures if failure.code), 0)
+    told = [failure.rank for failure in watch.failures] + [*watch.finished]
+    silent = (
+        [rank for rank in watch.started if rank not in told] if survive else []
+    )  # Open MPI says nothing of those that were killed
+    for rank in silent:
+        _say(f"backlight launch: rank {rank} of {len(watch.started)} was killed; with --with-ft ulfm the others go on\n")
+    if watch.failures and not survive:
         first, *others = watch.failures
         _say(_account_of(first, watch))
         if others:
             _say("after that: " + ", ".join(f"rank {other.rank} {other}" for other in others) + "\n")
-    elif code:
-        _say(
-            f"backlight launch: mpirun {'was killed by signal ' + str(-code) if code < 0 else f'ended with exit code {code}'}\n"
-        )
-    failed = next((failure.code for failure in watch.failures if failure.code), 0)
+    elif code and not told and not silent:
+        _say(f"backlight launch: mpirun {f'was killed by signal {-code}' if code < 0 else f'ended with exit code {code}'}\n")
+    if silent and not watch.finished:  # mpirun's code is 0 even then
+        failed = failed or 128 + signal.SIGKILL
     return failed or (128 - code if code < 0 else code)
 
 
