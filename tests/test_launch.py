@@ -259,6 +259,13 @@ def test_unfinished_lines_are_shown_at_once():
 # Jobs
 
 
+@pytest.fixture(autouse=True)
+def quick(whole, monkeypatch):
+    """Without the second that Open MPI gives the ranks to end by themselves, unless --whole runs jobs as users do."""
+    if not whole:
+        monkeypatch.setenv("PRTE_MCA_odls_base_sigkill_timeout", "0")
+
+
 class Run:
     """A job that `backlight launch` runs: its processes are found by a variable in their environment."""
 

@@ -15,9 +15,11 @@ import socket
 import subprocess
 import sys
 import sysconfig
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from . import launched, supervise
@@ -70,7 +72,8 @@ def launch(job: Job, dry_run: bool = False) -> int:
         return 0
     if not job.module and not os.path.isfile(job.script):
         raise LaunchError(f"can't open file '{os.path.abspath(job.script)}': {os.strerror(2)}")
-    return supervise.run(words, {**environment, **added}, job.timeout, job.survive)
+    with _shared_memory(here=not _elsewhere(job, environment)) as memory:
+        return supervise.run(words, {**environment, **added, **memory}, job.timeout, job.survive)
 
 
 def find_mpirun(given: str | None = None) -> str:
@@ -132,7 +135,7 @@ def command(job: Job, mpirun: str, library: str, environment: Mapping[str, str],
     if library == "openmpi":
         words += ["--allow-run-as-root"] * root
         words += ["--bind-to", "none"]  # or the threads of a rank would share one processor
-        words += ["--oversubscribe"] * (not elsewhere)
+        words += ["--oversubscribe"] * (not elsewhere)  # there, slots are given, and mpirun refuses more ranks than those
         words += ["--with-ft", "ulfm"] * job.survive
         words += ["--host", job.hosts] if job.hosts else []
         words += ["--hostfile", job.hostfile] if job.hostfile else []
@@ -167,6 +170,21 @@ def variables(job: Job, environment: Mapping[str, str]) -> dict[str, str]:
 def in_slurm(environment: Mapping[str, str]) -> bool:
     """Whether this runs inside an allocation of Slurm's, whose machines mpirun then uses by itself."""
     return "SLURM_JOB_ID" in environment and "SLURM_JOB_NODELIST" in environment
+
+
+def _elsewhere(job: Job, environment: Mapping[str, str]) -> bool:
+    return bool(job.hosts or job.hostfile or in_slurm(environment))
+
+
+@contextmanager
+def _shared_memory(here: bool):
+    """A folder of the job's own for the memory that its ranks share: Open MPI leaves that of a rank which is killed behind."""
+    folder = "/dev/shm"
+    if not here or not os.access(folder, os.W_OK):
+        yield {}
+        return
+    with TemporaryDirectory(prefix="backlight-launch-", dir=folder, ignore_cleanup_errors=True) as own:
+        yield {"OMPI_MCA_btl_sm_backing_directory": own}
 
 
 def _first_host(job: Job, environment: Mapping[str, str]) -> str:
