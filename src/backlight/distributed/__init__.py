@@ -17,6 +17,7 @@ _FILES = {
     "messages": "P2POp batch_isend_irecv irecv isend recv send",
     "objects": """all_gather_object broadcast_object_list gather_object recv_object_list scatter_object_list send_object_list""",
     "reduction": "ReduceOp",
+    "reducer": "GradBucket",
     "work": "Work",
     "mpi": "DistributedTimeoutError WorkerDied",
 }

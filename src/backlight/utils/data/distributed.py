@@ -20,8 +20,8 @@ class DistributedSampler(Sampler[int]):
     """Share `rank` of `num_replicas` of a dataset's indices: every `num_replicas`-th from `rank` on.
 
     All shares have one length; for that some indices are repeated, or with `drop_last` left out. `set_epoch` before each epoch
-    gives another order, the same for all shares. There are no process groups here, so `num_replicas` and `rank` must
-    be given: RuntimeError without.
+    gives another order, the same for all shares. `num_replicas` and `rank` are by default the size of the default process group and
+    this process's rank in it: ValueError where there is none.
     """
 
     def __init__(
@@ -34,10 +34,10 @@ class DistributedSampler(Sampler[int]):
         drop_last: bool = False,
     ) -> None:
         if num_replicas is None or rank is None:
-            raise RuntimeError(
-                "Requires distributed package to be available: there are no process groups in Backlight. Give num_replicas "
-                "(how many processes share the dataset) and rank (this process's number, from 0)."
-            )
+            from ...distributed.groups import get_rank, get_world_size
+
+            num_replicas = get_world_size() if num_replicas is None else num_replicas
+            rank = get_rank() if rank is None else rank
         if rank >= num_replicas or rank < 0:
             raise ValueError(f"Invalid rank {rank}, rank should be in the interval [0, {num_replicas - 1}]")
         self.dataset = dataset

@@ -1,0 +1,415 @@
+"""Checks of DistributedDataParallel; run by tests/test_ddp.py on 2 and on 4 ranks."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+
+import numpy as np
+from distributed_runs import run_checks
+
+import backlight as torch
+import backlight.distributed as dist
+from backlight import nn
+from backlight.distributed import reducer
+from backlight.nn.parallel import DistributedDataParallel as DDP
+
+dist.init_process_group(timeout=20)
+RANK, SIZE = dist.get_rank(), dist.get_world_size()
+RANKS = range(SIZE)
+
+
+def raises(kind, texts, function, *args, **options):
+    try:
+        function(*args, **options)
+    except kind as error:
+        for text in [texts] if isinstance(texts, str) else texts:
+            assert text in str(error), f"{text!r} is not in {error}"
+        return
+    raise AssertionError(f"{function} raised no {kind.__name__}")
+
+
+def close(found, expected, tolerance=1e-6):
+    assert found.shape == expected.shape
+    scale = max(1.0, float(expected.abs().max()))
+    assert float((found - expected).abs().max()) <= tolerance * scale, (found, expected)
+
+
+def mlp(seed=0):
+    torch.manual_seed(seed)
+    return nn.Sequential(nn.Linear(20, 50), nn.ReLU(), nn.Linear(50, 33), nn.Tanh(), nn.Linear(33, 7))
+
+
+class Branches(nn.Module):
+    """Uses its parts as it is told."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(3)
+        self.first, self.left, self.right, self.never = (nn.Linear(4, 4) for _ in range(4))
+
+    def forward(self, x, path="left"):
+        x = self.first(x)
+        if path == "detached":
+            return self.left(self.right(x).detach()) + x
+        if path == "two":
+            return {"left": self.left(x), "right": [self.right(x)]}
+        return getattr(self, path)(x)
+
+
+def batch(n=24, width=20, seed=1):
+    torch.manual_seed(seed)
+    return torch.randn(n, width)
+
+
+def share(x):
+    return x.chunk(SIZE)[RANK]
+
+
+def one(rank=None):
+    """Rows that differ from rank to rank: full of rank + 1."""
+    return torch.full((2, 4), float((RANK if rank is None else rank) + 1))
+
+
+def gradients(module):
+    return [None if p.grad is None else p.grad.clone() for p in module.parameters()]
+
+
+def expected_of(model, x):
+    """The gradients of the mean of squares over the whole batch, in one process."""
+    model.zero_grad()
+    model(x).square().mean().backward()
+    return gradients(model)
+
+
+def check_gradients_equal_those_of_the_whole_batch():
+    x = batch()
+    expected = expected_of(mlp(), x)
+    for options in ({}, {"bucket_cap_mb": 0.002}, {"find_unused_parameters": True}, {"static_graph": True}, {"gradient_as_bucket_view": True}):  # fmt: skip
+        model = DDP(mlp(seed=RANK), **options)  # whatever rank 0 has
+        for _ in range(3):
+            model.zero_grad()
+            model(share(x)).square().mean().backward()
+            for found, wanted in zip(gradients(model), expected):
+                close(found, wanted)
+
+
+def check_training_keeps_replicas_equal():
+    x = batch()
+    alone, model = mlp(), DDP(mlp(), bucket_cap_mb=0.005)
+    for part in ("SGD", "Adam"):
+        one_, two = (getattr(torch.optim, part)(m.parameters(), lr=0.01) for m in (alone, model))
+        for step in range(4):
+            one_.zero_grad(set_to_none=step % 2 == 0)
+            two.zero_grad(set_to_none=step % 2 == 0)
+            alone(x).square().mean().backward()
+            model(share(x)).square().mean().backward()
+            one_.step()
+            two.step()
+    for a, b in zip(alone.parameters(), model.parameters()):
+        close(b.detach(), a.detach(), 2e-5)
+        found = [torch.zeros_like(b) for _ in RANKS]
+        dist.all_gather(found, b.detach())
+        assert all(torch.equal(found[0], other) for other in found)
+
+
+def check_types():
+    for dtype in (torch.float16, torch.bfloat16, torch.float64):
+        model = nn.Linear(4, 1, bias=False).to(dtype)
+        wrapped = DDP(model)
+        wrapped(one().to(dtype)).sum().backward()
+        assert model.weight.grad.dtype is dtype
+        assert model.weight.grad.tolist() == [[2 * sum(r + 1 for r in RANKS) / SIZE] * 4]
+    mixed = nn.Sequential(nn.Linear(4, 3).double(), nn.Linear(4, 3))
+    wrapped = DDP(mixed)
+    assert [bucket.array_type.name for bucket in wrapped.reducer.buckets] == ["float32", "float64"]
+
+
+def check_buckets_are_those_of_pytorch():
+    sizes = [400, 100, 900, 300, 2000, 10]
+    kind = [np.dtype("f4")] * 6
+    assert reducer.assigned(sizes, kind, [500, 1000]) == [[0, 1], [2, 3], [4], [5]]
+    assert reducer.assigned(sizes, [np.dtype(t) for t in ("f4", "f8", "f4", "f4", "f8", "f4")], [500, 1000]) == [
+        [0, 2],
+        [1, 4],
+        [3, 5],
+    ]
+
+
+def check_kept_gradients_stay():
+    model = DDP(nn.Linear(4, 1, bias=False))
+    model(one()).sum().backward()
+    kept, values = model.module.weight.grad, model.module.weight.grad.clone()
+    memory = kept.detach()
+    model.zero_grad()
+    model(one() * 5).sum().backward()
+    assert torch.equal(kept, values)
+    assert torch.equal(memory, values)
+    flat = torch.zeros(4)  # a gradient that the program placed in memory of its own stays there
+    model.module.weight.grad = flat.view(1, 4)
+    model(one()).sum().backward()
+    assert torch.equal(flat, values[0])
+
+
+def check_no_sync():
+    mean, own = 2 * sum(r + 1 for r in RANKS) / SIZE, 2.0 * (RANK + 1)
+
+    def after(*steps):
+        """The gradient after passes whose forward and backward are, or aren't, in no_sync."""
+        model = DDP(nn.Linear(4, 1, bias=False))
+        for forward, backward in steps:
+            if forward:
+                with model.no_sync():
+                    y = model(one()).sum()
+            else:
+                y = model(one()).sum()
+            if backward:
+                with model.no_sync():
+                    y.backward()
+            else:
+                y.backward()
+        return model.module.weight.grad[0, 0].item()
+
+    assert after((True, True)) == own
+    assert after((True, True), (False, False)) == 2 * mean
+    assert after((True, False)) == own  # the forward decides, as in PyTorch
+    assert after((False, True)) == mean
+    assert after((False, False), (False, False)) == 2 * mean
+    model = DDP(nn.Linear(4, 1, bias=False))
+    y = model(one()).sum()
+    y.backward(retain_graph=True)
+    y.backward()  # the second pass of one forward isn't averaged, as in PyTorch
+    assert model.module.weight.grad[0, 0].item() == mean + own
+
+
+def check_several_forwards():
+    model = DDP(nn.Linear(4, 1, bias=False))
+    (model(one()).sum() + model(3 * one()).sum()).backward()
+    assert model.module.weight.grad[0, 0].item() == 8 * sum(r + 1 for r in RANKS) / SIZE
+    with torch.no_grad():
+        model(one())
+    model(one())
+    model(one()).sum().backward()
+    assert torch.autograd.grad(model(one()).sum(), model.module.weight)[0][0, 0].item() == 2 * (RANK + 1)
+
+
+def check_unused_parameters_found():
+    model = Branches()
+    wrapped = DDP(model, find_unused_parameters=True)
+    for _ in range(2):
+        model.zero_grad()
+        wrapped(one(), "left" if RANK == 0 else "right").sum().backward()
+        copy = Branches()
+        copy(one(0), "left").sum().backward()
+        close(model.left.weight.grad, copy.left.weight.grad / SIZE)  # only rank 0 used it
+        assert model.never.weight.grad is None  # nobody did
+    model.never.weight.grad = torch.full((4, 4), float(RANK))
+    wrapped(one(), "left").sum().backward()
+    assert model.never.weight.grad[0, 0].item() == RANK
+    outputs = wrapped(one(), "two")
+    (outputs["left"] + outputs["right"][0]).sum().backward()
+
+
+def check_unused_parameters_explained():
+    start = ["Expected to have finished reduction in the prior iteration", f"did not receive grad for rank {RANK}: 2 3 4 5 6 7"]
+
+    def second(path):
+        wrapped = DDP(Branches())
+        wrapped(one(), path).sum().backward()
+        wrapped(one(), path)
+
+    raises(
+        RuntimeError,
+        [
+            f"did not receive grad for rank {RANK}: 4 5 6 7",
+            "right.weight, right.bias: no gradient, because its module right (Linear) was not called in forward",
+            "never.weight, never.bias: no gradient, because its module never (Linear) was not called in forward",
+        ],
+        second,
+        "left",
+    )
+    raises(
+        RuntimeError,
+        ["right.weight, right.bias: no gradient, because the path to the loss is cut at ddp.py", ".detach()"],
+        second,
+        "detached",
+    )
+    wrapped = DDP(Branches())
+    wrapped(one(), "two")["left"].sum().backward()
+    raises(
+        RuntimeError,
+        "right.weight, right.bias: it flows into what forward returns, but the loss didn't use",
+        wrapped,
+        one(),
+        "two",
+    )
+    wrapped(one(), "two")  # the error is raised once
+    wrapped = DDP(Branches())
+    model = wrapped.module
+    random, version = torch.get_rng_state(), model.first.weight._version
+    for p in (model.left, model.right, model.never):
+        p.requires_grad_(False)
+    wrapped(one(), "left").sum().backward()
+    grad = model.first.weight.grad
+    raises(RuntimeError, [*start, "right.bias, never.weight, never.bias: requires_grad was switched off after"], wrapped, one())
+    assert model.first.weight.grad is grad
+    assert torch.equal(torch.get_rng_state(), random)
+    assert model.first.weight._version == version
+    assert torch.distributed.group.WORLD.broken is None
+
+
+def check_models_that_differ():
+    raises(
+        RuntimeError,
+        [
+            "DDP expects same model across all ranks",
+            "rank 0 has parameter 'weight' of float32 [2, 2]",
+            "has parameter 'weight' of float32 [3, 2]",
+        ],
+        lambda: DDP(nn.Linear(2, 3 if RANK else 2)),
+    )
+    raises(
+        RuntimeError,
+        ["but Rank 0 has 2 params, while rank 1 has inconsistent 4 params", "rank 0 has no more", "has parameter '1.weight'"],
+        lambda: DDP(nn.Sequential(*(nn.Linear(2, 2) for _ in range(2 if RANK else 1)))),
+    )
+    raises(RuntimeError, "of float64", lambda: DDP(nn.Linear(2, 2).to(torch.float64 if RANK else torch.float32)))
+
+
+def check_buffers():
+    model = DDP(nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3)))
+    norm = model.module[1]
+    x = batch(6, 4, seed=RANK) + RANK
+    model(x).square().sum().backward()
+    local = norm.running_mean.clone()
+    means = [torch.zeros(3) for _ in RANKS]
+    dist.all_gather(means, local)
+    assert not torch.equal(means[0], means[1])
+    model.eval()
+    model(x)  # takes over those of rank 0
+    assert torch.equal(norm.running_mean, means[0])
+    assert norm.num_batches_tracked.item() == 1
+    free = DDP(nn.BatchNorm1d(4), broadcast_buffers=False)
+    for _ in range(2):
+        free(x).square().sum().backward()
+    dist.all_gather(means, free.module.running_mean[:3].clone())
+    assert not torch.equal(means[0], means[1])
+
+
+def check_state_and_names():
+    model = DDP(mlp())
+    assert next(iter(model.state_dict())) == "module.0.weight"
+    assert repr(model).startswith("DistributedDataParallel(\n  (module): Sequential(")
+    other = DDP(mlp(seed=9))
+    other.load_state_dict(model.state_dict())
+    assert torch.equal(other.module[0].weight, model.module[0].weight)
+
+
+def check_communication_hooks():
+    from backlight.distributed.algorithms.ddp_comm_hooks import default_hooks
+
+    x = batch()
+    expected = expected_of(mlp(), x)
+    for hook, tolerance in ((default_hooks.allreduce_hook, 1e-6), (default_hooks.fp16_compress_hook, 2e-3), (default_hooks.bf16_compress_hook, 2e-2)):  # fmt: skip
+        model = DDP(mlp(), bucket_cap_mb=0.005)
+        model.register_comm_hook(None, hook)
+        raises(RuntimeError, "can only be called once", model.register_comm_hook, None, hook)
+        for _ in range(2):
+            model.zero_grad()
+            model(share(x)).square().mean().backward()
+            for found, wanted in zip(gradients(model), expected):
+                close(found, wanted, tolerance)
+    seen = []
+
+    def sevens(state, bucket):
+        seen.append((bucket.index(), bucket.is_last(), [tuple(p.shape) for p in bucket.parameters()], [tuple(g.shape) for g in bucket.gradients()]))  # fmt: skip
+        future = torch.futures.Future()
+        future.set_result(torch.full_like(bucket.buffer(), 7.0))
+        return future
+
+    model = DDP(nn.Linear(4, 3))
+    model.register_comm_hook(None, sevens)
+    model(one()).sum().backward()
+    assert seen[0][:2] == (0, True)
+    assert seen[0][2] == seen[0][3]
+    assert model.module.weight.grad.unique().tolist() == [7.0]
+
+
+def check_checkpoint():
+    from backlight.utils.checkpoint import checkpoint
+
+    class Twice(nn.Module):
+        def __init__(self):
+            super().__init__()
+            torch.manual_seed(0)
+            self.layer = nn.Linear(4, 4)
+
+        def forward(self, x):
+            return checkpoint(self.layer, checkpoint(self.layer, x, use_reentrant=True), use_reentrant=True)
+
+    x = one().requires_grad_()
+    model = DDP(Twice())
+    raises(RuntimeError, ["Expected to mark a variable ready only once", "parameter layer."], model(x).sum().backward)
+    model = DDP(Twice(), static_graph=True)
+    plain = Twice()
+    sum(plain(one(rank).requires_grad_()).sum() for rank in RANKS).backward()
+    for _ in range(3):
+        model.zero_grad()
+        model(x).sum().backward()
+        close(model.module.layer.weight.grad, plain.layer.weight.grad / SIZE)
+
+
+def check_static_graph_with_unused_parameters():
+    model = Branches()
+    wrapped = DDP(model, static_graph=True)
+    for _ in range(3):
+        model.zero_grad()
+        wrapped(one()).sum().backward()
+        found = [torch.zeros(4, 4) for _ in RANKS]
+        dist.all_gather(found, model.left.weight.grad)
+        assert all(torch.equal(found[0], other) for other in found)
+        assert model.right.weight.grad is None
+
+
+def check_bad_input():
+    raises(RuntimeError, "is not needed when a module doesn't have any parameter that requires a gradient", DDP, nn.ReLU())
+    raises(ValueError, "device_ids and output_device arguments only work with", DDP, mlp(), device_ids=[0])
+    raises(NotImplementedError, "mixed_precision isn't there", DDP, mlp(), mixed_precision=object())
+    raises(TypeError, "Communication hook must be callable", DDP(mlp()).register_comm_hook, None, 3)
+
+
+def check_group():
+    group = dist.new_group([0, 1])
+    if RANK < 2:
+        model = DDP(nn.Linear(4, 1, bias=False), process_group=group)
+        model(one()).sum().backward()
+        assert model.module.weight.grad[0, 0].item() == 3
+    dist.barrier()
+
+
+def check_no_cycle_keeps_a_model():
+    model = DDP(nn.Linear(4, 1))
+    model(one()).sum().backward()
+    reference = weakref.ref(model)
+    gc.disable()
+    try:
+        del model
+        assert reference() is None
+    finally:
+        gc.enable()
+
+
+def check_sampler():
+    from backlight.utils.data import DataLoader, DistributedSampler, TensorDataset
+
+    sampler = DistributedSampler(range(10), shuffle=True, seed=5)
+    assert (sampler.num_replicas, sampler.rank) == (SIZE, RANK)
+    sampler.set_epoch(2)
+    everything = [None] * SIZE
+    dist.all_gather_object(everything, list(sampler))
+    assert set().union(*everything) == set(range(10))
+    loader = DataLoader(TensorDataset(torch.arange(8)), batch_size=2, sampler=DistributedSampler(range(8), shuffle=False))
+    assert torch.cat([x for (x,) in loader]).tolist() == list(range(RANK, 8, SIZE))
+
+
+run_checks(globals())
