@@ -399,6 +399,83 @@ def check_no_cycle_keeps_a_model():
         gc.enable()
 
 
+def check_zero_optimizer():
+    from backlight.distributed.optim import ZeroRedundancyOptimizer
+
+    x = batch()
+    for kind, options in (("Adam", {"lr": 0.01}), ("SGD", {"lr": 0.05, "momentum": 0.9})):
+        alone, model = mlp(), DDP(mlp())
+        plain = getattr(torch.optim, kind)(alone.parameters(), **options)
+        shared = ZeroRedundancyOptimizer(model.parameters(), getattr(torch.optim, kind), **options)
+        schedulers = [torch.optim.lr_scheduler.StepLR(one_, 2, 0.5) for one_ in (plain, shared)]
+        for _ in range(5):
+            plain.zero_grad()
+            shared.zero_grad()
+            alone(x).square().mean().backward()
+            model(share(x)).square().mean().backward()
+            plain.step()
+            shared.step()
+            for scheduler in schedulers:
+                scheduler.step()
+        for a, b in zip(alone.parameters(), model.parameters()):
+            close(b.detach(), a.detach(), 2e-5)
+        assert sum(p.numel() for p in shared.optim.state) < sum(p.numel() for p in model.parameters())
+        assert shared.param_groups[0]["lr"] == plain.param_groups[0]["lr"]
+        raises(RuntimeError, "has not been consolidated on this rank", shared.state_dict)
+        shared.consolidate_state_dict(to=1)
+        states = [shared.state_dict() if RANK == 1 else None]
+        raises(RuntimeError, f"consolidate_state_dict(to={RANK})", shared.state_dict) if RANK != 1 else None
+        dist.broadcast_object_list(states, src=1)
+        (state,), expected = states, plain.state_dict()
+        assert state["param_groups"] == expected["param_groups"]
+        assert list(state["state"]) == list(expected["state"])
+        for number, values in expected["state"].items():
+            for name, value in values.items():
+                close(torch.as_tensor(state["state"][number][name]), torch.as_tensor(value), 2e-5)
+        again = ZeroRedundancyOptimizer(model.parameters(), getattr(torch.optim, kind), **options)
+        again.load_state_dict(expected)
+        assert len(again.optim.state) == len(shared.optim.state)
+        assert again.param_groups[0]["lr"] == plain.param_groups[0]["lr"]
+
+
+def check_zero_partition_is_that_of_pytorch():
+    from backlight.distributed.optim import ZeroRedundancyOptimizer
+
+    parameters = [nn.Parameter(torch.full((n,), float(i))) for i, n in enumerate([3, 7, 7, 2, 10, 1])]
+    group = dist.new_group([0, 1])
+    if RANK < 2:
+        numbers = lambda optimizer: [[[int(p[0]) for p in part] for part in parts] for parts in optimizer.parts]
+        one_ = ZeroRedundancyOptimizer(parameters, torch.optim.SGD, group, lr=0.1)
+        assert numbers(one_) == [[[4, 0, 3]], [[1, 2, 5]]]
+        two = ZeroRedundancyOptimizer(
+            [{"params": parameters[:3], "lr": 0.5}, {"params": parameters[3:]}], torch.optim.SGD, group, lr=0.1
+        )
+        two.add_param_group({"params": [nn.Parameter(torch.full((n,), 50.0 + i)) for i, n in enumerate([4, 5])], "lr": 0.9})
+        assert numbers(two) == [[[1, 0], [3, 5], [51]], [[2], [4], [50]]]
+        assert [g["lr"] for g in two.optim.param_groups] == [0.5, 0.1, 0.9]
+        raises(
+            NotImplementedError,
+            "overlap_with_ddp",
+            ZeroRedundancyOptimizer,
+            parameters,
+            torch.optim.SGD,
+            overlap_with_ddp=True,
+            lr=1,
+        )
+        raises(ValueError, "empty parameter list", ZeroRedundancyOptimizer, [], torch.optim.SGD, lr=1)
+        raises(
+            TypeError,
+            "iterable of Tensors, but got torch.FloatTensor",
+            ZeroRedundancyOptimizer,
+            parameters[0],
+            torch.optim.SGD,
+            lr=1,
+        )
+        mixed = [parameters[0], nn.Parameter(torch.zeros(1).double())]
+        raises(ValueError, "torch.FloatTensor and torch.DoubleTensor", ZeroRedundancyOptimizer, mixed, torch.optim.SGD, lr=1)
+    dist.barrier()
+
+
 def check_sampler():
     from backlight.utils.data import DataLoader, DistributedSampler, TensorDataset
 
