@@ -144,8 +144,10 @@ _ON_ARRAYS = Part(
 )
 # What is there, but not whole: {place: {name: what is missing or different}}.
 PARTLY: dict[str, dict[str, Part]] = {
-    "torch.distributed": {"init_process_group": Part("raises: training in several processes isn't there yet")},
-    "torch.nn.parallel": {"DistributedDataParallel": Part("raises: it needs a process group, and there is none yet")},
+    "torch.distributed": {"init_process_group": Part("store is ignored: MPI knows the ranks", ("store",))},
+    "torch.nn.parallel": {
+        "DistributedDataParallel": Part("mixed_precision and device_mesh are refused", ("mixed_precision", "device_mesh"))
+    },
     "torch.onnx": {"export": Part("raises: Backlight has no compiled graphs")},
     "torch.hub": dict.fromkeys(
         ("download_url_to_file", "load", "load_state_dict_from_url"), Part("raises: nothing is downloaded, and no code run")
@@ -169,7 +171,7 @@ PARTLY: dict[str, dict[str, Part]] = {
         "Embedding": _SPARSE_GRADIENT,
         "EmbeddingBag": _SPARSE_GRADIENT,
         "LinearCrossEntropyLoss": Part("options are checked and change nothing", ("options",)),
-        "SyncBatchNorm": Part("in a single process"),
+        "SyncBatchNorm": Part("with the statistics of its own process"),
     },
     "torch.nn.functional": {
         "embedding": _SPARSE_GRADIENT,
@@ -183,14 +185,13 @@ PARTLY: dict[str, dict[str, Part]] = {
     "torch.func": {"vmap": Part("operations without a rule run in a loop, with a warning")},
     "torch.utils.data": {
         "DataLoader": Part("pin_memory changes nothing", ("pin_memory",)),
-        "DistributedSampler": Part("needs num_replicas and rank"),
     },
 }
 # Modules that aren't there, or not as programs know them: {the beginning of a path: why}.
 MODULES = {
     "torch.ao": QUANTISED,
     "torch.cuda": DEVICES,
-    "torch.distributed": "training in several processes isn't there yet",
+    "torch.distributed": "of it there are collectives, data parallelism, rpc and distributed autograd",
     "torch.export": COMPILER,
     "torch.fx": COMPILER,
     "torch.jit": COMPILER,
