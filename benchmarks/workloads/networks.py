@@ -6,9 +6,9 @@ from .tools import dense, floor, integers, linear, mlp, normal, training, unifor
 
 
 @floor(dense(128, 784, 512, 256, 10), arrays=7 * (784 * 512 + 512 * 256 + 256 * 10), calls=100)
-def mlp_adam(torch):
+def mlp_adam(torch, wrap=lambda model: model):
     """training step of 784-512-256-10: batch 128, cross entropy, Adam"""
-    model = mlp(torch, 784, 512, 256, 10)
+    model = wrap(mlp(torch, 784, 512, 256, 10))
     x = torch.from_numpy(uniform(128, 784))
     labels = torch.from_numpy(integers(10, 128))
     optimizer = torch.optim.Adam(model.parameters())
@@ -109,7 +109,7 @@ _ROWS = BATCH * TOKENS
     + linear(TOKENS, TOKENS, WIDTH // HEADS, LAYERS * BATCH * HEADS)
     + linear(_ROWS, WIDTH, VOCABULARY),
 )
-def gpt_step(torch):
+def gpt_step(torch, wrap=lambda model: model):
     """training step of a small GPT: 4 layers, 128 wide, 4 heads, 16x128 tokens, AdamW"""
     nn = torch.nn
     torch.manual_seed(0)
@@ -142,7 +142,7 @@ def gpt_step(torch):
             x = self.token(tokens) + self.position(torch.arange(TOKENS))
             return self.head(self.norm(self.blocks(x)))
 
-    model = GPT()
+    model = wrap(GPT())
     text = torch.from_numpy(integers(VOCABULARY, BATCH, TOKENS + 1))
     tokens, targets = text[:, :-1], text[:, 1:].reshape(-1)
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4)

@@ -13,7 +13,7 @@ from distributed_runs import run_checks
 
 import backlight as torch
 import backlight.distributed as dist
-from backlight.distributed import work
+from backlight.distributed import reduction, work
 
 dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=20))
 RANK, SIZE = dist.get_rank(), dist.get_world_size()
@@ -187,7 +187,7 @@ def check_all_to_all():
 
 
 def check_pieces_as_of_large_tensors():
-    whole, work.PIECE = work.PIECE, 64
+    whole, work.PIECE, reduction.AT_ONCE = (work.PIECE, reduction.AT_ONCE), 64, 64
     try:
         for check in (
             check_data_of_every_type,
@@ -206,7 +206,7 @@ def check_pieces_as_of_large_tensors():
             dist.send(tensor, 1) if RANK == 0 else dist.recv(tensor, 0)
             equal(tensor, torch.arange(50.0))
     finally:
-        work.PIECE = whole
+        work.PIECE, reduction.AT_ONCE = whole
 
 
 def check_objects():

@@ -362,9 +362,9 @@ class Notes:
 PIECE = 1 << 30  # bytes per MPI call: its counts have 32 bits
 
 
-def pieces(flat: np.ndarray):
-    """Parts of a 1-d array, each of at most PIECE bytes."""
-    step = max(1, PIECE // flat.itemsize)
+def pieces(flat: np.ndarray, size: int | None = None) -> list[np.ndarray]:
+    """Parts of a 1-d array, each of at most `size` bytes (by default PIECE)."""
+    step = max(1, (size or PIECE) // flat.itemsize)
     return [flat[i : i + step] for i in range(0, flat.size, step)]
 
 
