@@ -610,3 +610,9 @@ def test_safetensors_through_its_library(tmp_path):
         for command in ([sys.executable, str(script)], [sys.executable, "-m", "backlight", "run", str(script)])
     ]
     assert outputs[0] == outputs[1]
+
+
+@pytest.mark.parametrize("name", [d.name for d in backlight.dtypes.ALL])
+def test_dtypes_can_be_pickled(name):
+    dtype = getattr(backlight, name)
+    assert pickle.loads(pickle.dumps(dtype)) is dtype

@@ -63,7 +63,7 @@ class dtype:
         return f"torch.{self.name}"
 
     def __reduce__(self):
-        return self.name
+        return "bool_" if self.name == "bool" else self.name  # the name here, where bool is Python's
 
     def __copy__(self):
         return self

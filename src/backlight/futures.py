@@ -46,15 +46,23 @@ class Future(Generic[T]):
         """The value, when it is there; raises the exception if there is one instead."""
         if not self._done:
             self._await()
-        return self.value()
+        if self._error is None:
+            return self._value
+        try:
+            raise self._error
+        finally:
+            del self  # or the exception's traceback would lead to the future, which has the exception: a cycle
 
     def value(self) -> T:
         """The value of a future that is done, or its exception, raised. RuntimeError if it isn't done."""
         if not self._done:
             raise RuntimeError("value() of a Future that isn't done: call wait(), or ask done() first")
-        if self._error is not None:
+        if self._error is None:
+            return self._value
+        try:
             raise self._error
-        return self._value
+        finally:
+            del self  # see wait
 
     def _await(self, timeout: float | None = None) -> bool:
         """Waits until it is done, for `timeout` seconds at most. Returns whether it is."""

@@ -59,6 +59,9 @@ def _faces() -> dict:
         code = getattr(function, "__code__", None)
         if code is not None and code.co_name != "_call_stub":
             found.setdefault(code, f"aten::{name}")
+    passes = sys.modules.get("backlight.distributed.autograd.passes")
+    if passes is not None:
+        found[passes.backward.__code__] = "torch::distributed::autograd::backward"
     return found
 
 

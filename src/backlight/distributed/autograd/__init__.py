@@ -8,7 +8,7 @@ with dist_autograd.context() as context_id:
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..rpc import agent as _rpc
 from . import graph as _graph
@@ -63,8 +63,8 @@ def _get_max_id() -> int:
     return (_rpc.current().rank << 48) + (1 << 48) - 1
 
 
-def _get_debug_info() -> dict[str, Any]:
-    return {"num_current_backward_passes": str(_graph.running_passes()), "num_autograd_contexts": str(_graph.count())}
+def _get_debug_info() -> dict[str, int]:
+    return {"num_current_backward_passes": _graph.running_passes(), "num_autograd_contexts": _graph.count()}
 
 
 def _is_valid_context(worker_id: int) -> bool:

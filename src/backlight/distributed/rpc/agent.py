@@ -275,9 +275,12 @@ class Agent:
         received = self.channel.receive()
         if received is None:
             return False
-        if received[1][0] in (ANSWER, FAILURE):
-            message = self.channel.open(received, self.timeout)
-            self._take_answer(message)
+        kind, number = self.channel.outside(received)
+        if kind in (ANSWER, FAILURE):
+            try:
+                self._take_answer(self.channel.open(received, self.timeout))
+            except Exception as error:  # it can't be unpickled here
+                self._answered(number, None, error)
             return True
         if execute:
             return received
@@ -332,10 +335,9 @@ class Agent:
         """Runs a call that came, in its autograd context, and sends the answer when it is there."""
         from ..autograd import graph
 
-        number, to = 0, received[0]
+        to, (_kind, number) = received[0], self.channel.outside(received)
         try:
             message = self.channel.open(received, self.timeout)
-            number = message.number
             graph.received(message)
             with graph.in_context(message.context):
                 function, args, kwargs = message.content
@@ -354,7 +356,7 @@ class Agent:
             if isinstance(result, Future):
                 result._call_when_done(lambda future: self._answer_future(to, number, context, future))
                 return
-            error = TypeError(
+            error = RuntimeError(
                 f"Functions decorated with @rpc.async_function must return a torch.futures.Future object, but got {type(result)}"
             )
             self._answer_error(to, number, error)
@@ -499,6 +501,8 @@ def is_set() -> bool:
 
 def start(name: str, timeout: float) -> Agent:
     """Makes this process's agent, when all processes of the job do."""
+    from ... import nn, optim  # noqa: F401  (now: two threads that import parts of them at once can get in each other's way)
+
     world = mpi.library().COMM_WORLD
     limit = timeout or None
     request = world.Ibarrier()

@@ -58,7 +58,7 @@ def _reduce_tensor(tensor: Any, tensors: list) -> Any:
 
 def _memory(array: np.ndarray) -> tuple:
     contiguous = np.ascontiguousarray(array)
-    data = contiguous.reshape(-1).view(np.uint8)
+    data: Any = contiguous.reshape(-1).view(np.uint8)
     return pickle.PickleBuffer(data), dtypes.from_array_type(array.dtype), array.shape
 
 
@@ -200,6 +200,12 @@ class Channel:
         message.Recv([header, self.MPI.BYTE])
         return source, header
 
+    @staticmethod
+    def outside(received: tuple) -> tuple[int, int]:
+        """The kind and the number of a message that isn't open yet."""
+        kind, number, *_ = _HEADER.unpack_from(received[1])
+        return kind, number
+
     def open(self, received: tuple, timeout: float | None) -> Message:
         """The message, with the memory of its tensors. Waits for what is still on its way."""
         source, header = received
@@ -214,7 +220,8 @@ class Channel:
                 buffers.append(view[position : position + size])
                 position += size
         else:
-            buffers = [memoryview(np.empty(size, np.uint8)) for size in sizes]
+            memory: list[Any] = [np.empty(size, np.uint8) for size in sizes]
+            buffers = [memoryview(array) for array in memory]
             requests = [
                 self.memory.Irecv([piece, self.MPI.BYTE], source, tag + i % 64) for i, piece in enumerate(_pieces(buffers))
             ]

@@ -156,7 +156,9 @@ class RRef(Generic[T]):
             return self._wait(timeout)
         self._check_creation()
         agent = rpc.current()
-        return agent.call(self.owner(), _fetched, (self._number,), timeout=_seconds(timeout), what="RRef.to_here").wait()
+        value = agent.call(self.owner(), _fetched, (self._number,), timeout=_seconds(timeout), what="RRef.to_here").wait()
+        self._created = None  # the owner has it: that its making was acknowledged needn't be waited for
+        return value
 
     def local_value(self) -> T:
         """The value itself. RuntimeError on workers that don't own it."""
