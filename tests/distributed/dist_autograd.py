@@ -18,6 +18,7 @@ else:
 dist, rpc, dist_autograd = torch.distributed, None, None
 if ON_TORCH:
     import torch.distributed.autograd as dist_autograd
+    import torch.distributed.optim
     import torch.distributed.rpc as rpc
 else:
     import backlight.distributed.autograd as dist_autograd
@@ -613,6 +614,56 @@ def check_an_embedding_elsewhere():
         dist_autograd.backward(context_id, [result.sum()])
         torch.testing.assert_close(sync(following(), weight_gradient, elsewhere, context_id), local_embedding.weight.grad)
         torch.testing.assert_close(dist_autograd.get_gradients(context_id)[weights], weights.grad)
+
+
+# Optimizers
+
+
+class HalfOfAModel:
+    def __init__(self, start):
+        self.weight = torch.full((3, 3), start, requires_grad=True)
+
+    def forward(self, x):
+        return torch.mm(self.weight, x)
+
+    def get_weight(self):
+        return self.weight
+
+
+def forward_of(reference, x):
+    return reference.local_value().forward(x)
+
+
+def weight_of(reference):
+    return rpc.RRef(reference.local_value().weight)
+
+
+def check_distributed_optimizer():
+    """Two halves of a model on two workers are trained as the whole is on one."""
+    starts, x = (0.1, 0.2), torch.eye(3) + 0.5
+    here = [torch.full((3, 3), start, requires_grad=True) for start in starts]
+    kinds = [(torch.optim.SGD, {"lr": 0.05, "momentum": 0.5}), (torch.optim.Adam, {"lr": 0.05})]
+    for kind, options in kinds:
+        halves = [rpc.remote(following(distance), HalfOfAModel, args=(start,)) for distance, start in zip((1, 2), starts)]
+        weights = [rpc.rpc_sync(half.owner(), weight_of, args=(half,)) for half in halves]
+        optimizer = torch.distributed.optim.DistributedOptimizer(kind, weights, **options)
+        expected = [torch.full((3, 3), start, requires_grad=True) for start in starts]
+        local_optimizer = kind(expected, **options)
+        for _ in range(4):
+            with dist_autograd.context() as context_id:
+                output = rpc.rpc_sync(halves[0].owner(), forward_of, args=(halves[0], x))
+                output = rpc.rpc_sync(halves[1].owner(), forward_of, args=(halves[1], output))
+                dist_autograd.backward(context_id, [(output * output).sum()])
+                optimizer.step(context_id)
+            local_optimizer.zero_grad()
+            output = expected[1] @ (expected[0] @ x)
+            (output * output).sum().backward()
+            local_optimizer.step()
+        for half, weight in zip(halves, expected):
+            got = half.rpc_sync().get_weight().detach()
+            torch.testing.assert_close(got, weight.detach())
+        assert not torch.equal(expected[0], here[0])
+        barrier()
 
 
 # Hooks and threads
