@@ -11,6 +11,7 @@ import atexit
 import hashlib
 import os
 import pickle
+import sys
 import threading
 import time
 from collections import deque
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
 ARRIVED, GAVE_UP = 0, 1  # kinds of notes
 NOTE_AFTER = 1.0  # seconds of waiting after which a rank tells the others that it has arrived
+AT_END = 5.0  # seconds for what is left at the end of the process
 MANY = 64  # in a larger group only rank 0 is told
 
 
@@ -164,9 +166,15 @@ class _Queue:
             self.running.release()
 
     def close(self) -> None:
-        """At the process's end, before MPI is finalised: no call is begun any more, and one that runs has a moment to end."""
-        self.closed = True
-        if self.running.acquire(timeout=5):
+        """At the process's end, before MPI is finalised: executes what was called and is not done, unless an exception ends the process."""
+        failed = getattr(sys, "last_type", None) is not None
+        if self.running.acquire(timeout=AT_END):
+            while self.calls and not failed:
+                call = self.calls.popleft()
+                call.timeout = AT_END
+                call.run(hot=True)
+                failed = call.error is not None
+            self.closed = True
             self.running.release()
 
 
