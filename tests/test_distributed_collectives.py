@@ -12,3 +12,14 @@ SCRIPT = "collectives.py"
 @pytest.mark.parametrize("check", distributed_runs.checks_of(SCRIPT))
 def test_collectives(check, ranks):
     distributed_runs.assert_passed(SCRIPT, ranks, check)
+
+
+def test_a_rank_that_dies_is_named():
+    outcome = distributed_runs.launch("death.py", 3, timeout=30, options=("--with-ft", "ulfm"))
+    for rank in (0, 2):
+        text = f"rank {rank}: WorkerDied: all_reduce #2 of float32 [100000] with SUM in the default group: rank 1 has died."
+        assert text in outcome.output, outcome.output[-4000:]
+        assert (
+            f"rank {rank}: RuntimeError: all_reduce of float32 [100000] with SUM in the default group can't run"
+            in outcome.output
+        )

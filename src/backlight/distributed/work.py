@@ -96,7 +96,7 @@ class Work:
             if self.action is not None:
                 self.action()
         except Exception as error:
-            self.error = error
+            self.error = _explained(self, error) if isinstance(error, mpi.library().Exception) else error
         except BaseException as error:  # Ctrl-C: this rank doesn't take part, and its caller must hear of it
             self.error = error
             self.group.broken = f"{self.describe()} was interrupted on rank {self.group.rank()}"
@@ -294,6 +294,26 @@ def _fail(work: Work, why: str) -> mpi.DistributedTimeoutError:
     text = f"{work.describe()}: not all ranks called it in time: {why}."
     work.group.broken = f"this error: {text}"
     return mpi.DistributedTimeoutError(text)
+
+
+def _explained(work: Work, error: Exception) -> Exception:
+    """What MPI reports, in words: in jobs that survive it, that a rank has died."""
+    MPI, communicator = mpi.library(), work.group.communicator
+    try:
+        failed = communicator.Get_failed()
+        dead = MPI.Group.Translate_ranks(failed, list(range(failed.size)), communicator.group)
+    except (MPI.Exception, NotImplementedError):  # this library doesn't tell
+        dead = []
+    if dead:
+        ranks = [work.group.ranks[rank] for rank in dead]
+        text = f"{work.describe()}: {listed_ranks(ranks)} {'has' if len(ranks) == 1 else 'have'} died."
+        found: Exception = mpi.WorkerDied(text)
+    else:
+        text = f"{work.describe()}: MPI reports {error}."
+        found = RuntimeError(text)
+    found.__cause__ = error
+    work.group.broken = f"this error: {text}"
+    return found
 
 
 def _raise_difference(work: Work) -> None:
