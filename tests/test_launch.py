@@ -250,7 +250,7 @@ def test_what_is_shown_of_stderr(text, shown, failures, step):
 def test_unfinished_lines_are_shown_at_once():
     watch = Watch()
     assert watch.feed(b"50%\r") == b"50%\r"
-    assert watch.feed(b"so --") == b"so "  # it may become a rule; 0.1 seconds without anything more decide
+    assert watch.feed(b"so --") == b"so "  # it may become a rule; a second without anything more decides
     assert watch.flush() == b"--"
     assert watch.feed(RULE.encode()) == b""
     assert watch.flush() == RULE.encode()

@@ -22,6 +22,7 @@ from .launched import MARK
 from .mpi import PR_SET_PDEATHSIG
 
 PATIENCE = 5.0  # seconds that mpirun has to end a job before it is killed
+HELD = 1.0  # seconds for which the beginning of something that isn't to be shown waits for the rest
 _MARK = MARK.encode()
 _RULES = (b"-" * 74, b"=" * 83)  # the lines that Open MPI and MPICH put around what they have to say
 _BANNER = re.compile(rb"prterun|mpirun|mpiexec|MPI_ABORT was|Primary job|=   BAD TERMINATION")
@@ -170,11 +171,15 @@ def run(command: list[str], environment: dict[str, str], timeout: float | None, 
         mpirun = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, preexec_fn=lambda: _end_with(launcher))
         assert mpirun.stderr is not None
         watch, pipe = Watch(), mpirun.stderr.fileno()
-        deadline, reported, stopped = None, 0, ""
+        deadline, reported, stopped, last = None, 0, "", start
         while True:
             readable = select.select([pipe], [], [], 0.1)[0]
             data = os.read(pipe, 65536) if readable else b""
-            _write(watch.feed(data) if data else watch.flush())
+            if data:
+                last = time.monotonic()
+                _write(watch.feed(data))
+            elif readable or time.monotonic() - last > HELD:
+                _write(watch.flush())
             if survive and len(watch.failures) > reported:  # the job goes on: the end may be far
                 reported = len(watch.failures)
                 _say(_account_of(watch.failures[-1], watch))
@@ -190,6 +195,7 @@ def run(command: list[str], environment: dict[str, str], timeout: float | None, 
                 mpirun.kill()
             if (readable and not data) or (not readable and mpirun.poll() is not None):
                 break
+        _write(watch.flush())
         code = mpirun.wait()
     if code:
         _end_groups(watch)
