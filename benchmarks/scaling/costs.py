@@ -138,7 +138,7 @@ def pipeline_limit(microbatches: int, work: Workload, size: float, network: Netw
 def expected_maximum(ranks: int) -> float:
     """The expected maximum of so many standard normal numbers: how far, in standard deviations, the slowest rank is behind the mean.
 
-    About sqrt(2 ln n), which is too high by a fifth at 10,000; this integrates 1 - F(x)**n, with the part below 0 subtracted."""
+    About sqrt(2 ln n), which is a tenth too high at 10,000; this integrates 1 - F(x)**n, with the part below 0 subtracted."""
     steps, low, high = 4000, -9.0, 9.0
     width = (high - low) / steps
     total = 0.0
