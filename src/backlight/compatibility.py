@@ -171,7 +171,6 @@ PARTLY: dict[str, dict[str, Part]] = {
         "Embedding": _SPARSE_GRADIENT,
         "EmbeddingBag": _SPARSE_GRADIENT,
         "LinearCrossEntropyLoss": Part("options are checked and change nothing", ("options",)),
-        "SyncBatchNorm": Part("with the statistics of its own process"),
     },
     "torch.nn.functional": {
         "embedding": _SPARSE_GRADIENT,

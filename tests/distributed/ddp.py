@@ -296,6 +296,34 @@ def check_buffers():
     assert not torch.equal(means[0], means[1])
 
 
+def check_sync_batch_norm():
+    def net():
+        torch.manual_seed(5)
+        return nn.Sequential(nn.Conv2d(2, 3, 3), nn.BatchNorm2d(3), nn.ReLU(), nn.Flatten(), nn.Linear(3 * 4, 2))
+
+    torch.manual_seed(1)
+    x = torch.randn(4 * SIZE, 2, 4, 4) * (1 + torch.arange(4.0 * SIZE)).view(-1, 1, 1, 1) + 3
+    alone, model = net(), DDP(nn.SyncBatchNorm.convert_sync_batchnorm(net()))
+    mine = share(x).clone().requires_grad_()
+    x.requires_grad_()
+    alone(x).square().mean().backward()
+    output = model(mine)
+    output.square().mean().backward()
+    close(output.detach(), alone(x).chunk(SIZE)[RANK].detach(), 1e-5)
+    for a, b in zip(alone.parameters(), model.parameters()):
+        close(b.grad, a.grad, 2e-5)
+    close(mine.grad / SIZE, share(x.grad), 2e-5)
+    alone_, synced = net(), nn.SyncBatchNorm.convert_sync_batchnorm(net())
+    alone_(x)
+    synced(mine)
+    close(synced[1].running_mean, alone_[1].running_mean)
+    close(synced[1].running_var, alone_[1].running_var)
+    synced.eval()
+    close(synced(mine).detach(), alone_.eval()(mine).detach(), 1e-5)  # each rank for itself
+    one_value = nn.SyncBatchNorm(2)
+    assert one_value(torch.ones(1, 2) * RANK).shape == (1, 2)  # enough with those of the others
+
+
 def check_state_and_names():
     model = DDP(mlp())
     assert next(iter(model.state_dict())) == "module.0.weight"

@@ -118,6 +118,9 @@ class _BatchNorm(_RunningNorm):
                 mean = var = None
         else:
             of_batch = mean is None and var is None
+        return self._normalised(input, mean, var, of_batch, momentum)
+
+    def _normalised(self, input, mean, var, of_batch: bool, momentum: float) -> Tensor:
         return F.batch_norm(input, mean, var, self.weight, self.bias, of_batch, momentum, self.eps)
 
     def _check_input_dim(self, input) -> None:
@@ -379,7 +382,8 @@ class CrossMapLRN2d(Module):
 
 
 class SyncBatchNorm(_BatchNorm):
-    """Batch norm over the batches of all processes. In a single process it is BatchNorm for any number of dimensions."""
+    """Batch norm over the batches of all ranks of `process_group` (by default all). In one process it is BatchNorm for any number of
+    dimensions. In evaluation it uses the running statistics."""
 
     def __init__(
         self,
@@ -396,6 +400,15 @@ class SyncBatchNorm(_BatchNorm):
     ) -> None:
         super().__init__(num_features, eps, momentum, affine, track_running_stats, device, dtype, bias=bias)
         self.process_group = process_group
+
+    def _normalised(self, input, mean, var, of_batch: bool, momentum: float) -> Tensor:
+        if self.training and of_batch:
+            from ..distributed import normalization
+
+            group = normalization.group_of(self.process_group)
+            if group is not None:
+                return normalization.batch_norm(input, mean, var, self.weight, self.bias, momentum, self.eps, group)
+        return super()._normalised(input, mean, var, of_batch, momentum)
 
     def _check_input_dim(self, input) -> None:
         if input.dim() < 2:
