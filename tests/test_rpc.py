@@ -119,11 +119,9 @@ def test_importing_rpc_starts_no_mpi():
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "False\n"
 
 
-@pytest.mark.sweep
-def test_a_message_of_more_than_two_gibibytes(pytestconfig):
-    if not pytestconfig.getoption("--whole"):
-        pytest.skip("needs 9 GB of memory: run with --whole")
-    launched = runs.launch("two_gibibytes.py", 2, timeout=120)
+def test_a_very_large_message(whole):
+    size = (1 << 31) + 12_345 if whole else (1 << 26) + 12_345  # of more bytes than 32 bits can count: 9 GB of memory
+    launched = runs.launch("large_message.py", 2, size, timeout=120)
     assert launched.status == 0 and "as it was sent" in launched.output, launched.output[-2000:]
 
 
@@ -135,3 +133,10 @@ def test_a_failed_future_leaves_no_cycle():
         with pytest.raises(ValueError):
             read(future)
     assert sys.getrefcount(future) == before
+
+
+def test_the_others_go_on_when_a_worker_dies(whole):
+    for _ in range(100 if whole else 1):
+        launched = runs.launch("survivors.py", 4, timeout=40, options=("--with-ft", "ulfm"))
+        ended = sorted(line for line in launched.output.splitlines() if line.endswith("ended well"))
+        assert ended == ["worker0 ended well", "worker1 ended well"], launched.output[-3000:]

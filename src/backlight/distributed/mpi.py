@@ -26,6 +26,7 @@ PR_SET_PDEATHSIG = 1  # prctl: the signal that the kernel sends to this process 
 LAUNCH = "start the program with `backlight launch -n 4 script.py`, or `mpirun -n 4 python -m mpi4py script.py`"
 
 _mpi: Any = None
+survives = False  # whether the job goes on when a process dies: mpirun's --with-ft ulfm
 _loading = threading.Lock()
 
 
@@ -48,9 +49,10 @@ def library() -> Any:
     """The module mpi4py.MPI, initialised with support for calls from several threads.
 
     Raises ImportError with what to install, RuntimeError where the MPI library can't be used from threads."""
-    global _mpi
+    global _mpi, survives
     with _loading:
         if _mpi is None:
+            survives = os.environ.get("OMPI_MCA_mpi_ft_enable") == "1"  # looked at before it is hidden from children
             _mpi = _load()
     return _mpi
 

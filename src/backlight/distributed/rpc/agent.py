@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import heapq
 import itertools
-import os
 import threading
 import time
 import traceback
@@ -79,7 +78,6 @@ class Agent:
         self.deadlines: list[tuple[float, int, float]] = []  # a heap of (when, number, seconds)
         self.received: deque[tuple] = deque()  # calls that a waiting thread met: the leader executes them
         self.dead: dict[int, str] = {}  # workers that died, where MPI tells
-        self.on_death: list[Callable[[int], None]] = []
         self._later: deque[tuple] = deque()  # notes to send: from where nothing may be sent (finalizers)
         self._lock = threading.Lock()
         self._leading = threading.Lock()
@@ -87,11 +85,9 @@ class Agent:
         self._wake = threading.Semaphore(0)
         self._executing = self._followers = 0
         self._hot_until = 0.0
-        self._survives = "ulfm" in os.environ.get("BACKLIGHT_WITH_FT", "")
-        if self._survives:
-            for comm in (self.channel.headers, self.channel.memory):
-                comm.Set_errhandler(self.channel.MPI.ERRORS_RETURN)
         self._ending = self.channel.headers.Dup()
+        self.reports: dict[tuple[int, int], int] = {}  # what others reported in a round of shutdown: see _sum_of_living
+        self.all_idle = False
         self.activity = 0  # calls that were made or executed
 
     def begin(self) -> None:
@@ -144,7 +140,7 @@ class Agent:
                 heapq.heappush(self.deadlines, (time.monotonic() + seconds, number, seconds))
         try:
             self._send(to.id, message, packed, seconds or None, what)
-        except mpi.DistributedTimeoutError as error:
+        except Exception as error:  # the worker has died, say
             self._answered(number, None, error)
         if not self.running:
             self._answered(number, None, RuntimeError("RPC has been shut down in this process."))
@@ -217,7 +213,7 @@ class Agent:
                     self._followers -= 1
                     alone = self._followers == 0
                     self._executing += received is not None
-                    self.activity += received is not None
+                    self.activity += received is not None and self.channel.outside(received)[0] == CALL
             if received is None:
                 return
             if alone:
@@ -258,7 +254,7 @@ class Agent:
             if now - last_look > 0.1:
                 last_look = now
                 self._expire()
-                if self._survives:
+                if mpi.survives:
                     self._look_for_the_dead()
             while self._later:
                 self._send_later(*self._later.popleft())
@@ -272,7 +268,13 @@ class Agent:
 
     def _look(self, execute: bool) -> Any:
         """Takes one message, if there is one. Answers complete their futures; a call is returned, or put aside for the leader."""
-        received = self.channel.receive()
+        try:
+            received = self.channel.receive()
+        except self.channel.MPI.Exception:  # a process has died: MPI says so until it is acknowledged
+            if not mpi.survives:
+                raise
+            self._look_for_the_dead()
+            return False
         if received is None:
             return False
         kind, number = self.channel.outside(received)
@@ -409,37 +411,54 @@ class Agent:
                 for number, (_future, to, what) in list(self.calls.items()):
                     if to == rank:
                         self._answered(number, None, mpi.WorkerDied(self._death(rank, what)))
-                for act in list(self.on_death):
-                    act(rank)
 
     def _death(self, rank: int, what: str) -> str:
-        return f"rank {self.rank} ({self.workers[self.rank].name}): {self.workers[rank].name} (rank {rank}) has died, which {what} was called on"
+        me, other = self.workers[self.rank].name, self.workers[rank].name
+        return f"Rank {self.rank} ({me}) called {what} on rank {rank} ({other}), which has died."
 
     # The end
 
     def join(self, timeout: float) -> None:
         """Serves the others until nobody has anything left to do: nothing was called between two rounds in which all were idle."""
         before = None
-        while True:
-            late = lambda: mpi.DistributedTimeoutError(
-                f"rank {self.rank} ({self.workers[self.rank].name}): shutdown waited {timeout:g} s for the other workers to call it and for all calls to end"
-            )
-            mpi.wait_for(lambda: not (self.calls or self._executing or self.received or self._later), timeout or None, late)
-            activity = np.array([self.activity])
-            if self._sum(activity, timeout, late) and activity[0] == before:
-                return
-            before = activity[0]
+        add_up = self._sum_of_living if mpi.survives else self._sum
+        for number in itertools.count():
+            self._wait(lambda: not (self.calls or self._executing or self.received or self._later), timeout)
+            total = add_up(number, timeout)
+            if total == before or self.all_idle:
+                break
+            before = total
+        if mpi.survives:
+            self._tell_the_living(_all_idle)
 
-    def _sum(self, activity: np.ndarray, timeout: float, late: Callable) -> bool:
-        """Adds up the counts of all workers. False if one died meanwhile: then those that are left go on by themselves."""
-        try:
-            request = self._ending.Iallreduce(self.channel.MPI.IN_PLACE, activity)
-            mpi.wait_for(request.Test, timeout or None, late)
-            return True
-        except self.channel.MPI.Exception:
-            self._ending.Revoke()
-            self._ending = self._ending.Shrink()
-            return False
+    def _wait(self, ready: Callable[[], Any], timeout: float) -> None:
+        """Waits for something that shutdown needs."""
+        me = f"rank {self.rank} ({self.workers[self.rank].name})"
+        text = f"{me}: shutdown waited {timeout:g} s for the other workers to call it and for all calls to end"
+        mpi.wait_for(ready, timeout or None, lambda: mpi.DistributedTimeoutError(text))
+
+    def _sum(self, _number: int, timeout: float) -> int:
+        """How many calls all workers have made and executed."""
+        activity = np.array([self.activity])
+        request = self._ending.Iallreduce(self.channel.MPI.IN_PLACE, activity)
+        self._wait(request.Test, timeout)
+        return int(activity[0])
+
+    def _sum_of_living(self, number: int, timeout: float) -> int:
+        """The same among those that haven't died, by messages: MPI's collectives fail when a process has died."""
+        mine = self.activity
+        self._tell_the_living(_report, number, mine)
+        others = [rank for rank in range(self.size) if rank != self.rank]
+        self._wait(
+            lambda: self.all_idle or all(rank in self.dead or (number, rank) in self.reports for rank in others), timeout
+        )
+        return mine + sum(self.reports.get((number, rank), 0) for rank in others)
+
+    def _tell_the_living(self, function: Callable, *args: Any) -> None:
+        for rank in range(self.size):
+            if rank != self.rank and rank not in self.dead:
+                with suppress(mpi.WorkerDied, mpi.DistributedTimeoutError):
+                    self.note(rank, function, self.rank, *args)
 
     def stop(self) -> None:
         """Ends the threads. Calls that wait for answers fail."""
@@ -481,6 +500,15 @@ def is_asynchronous(function: Any) -> bool:
 
 def name_of(function: Any) -> str:
     return getattr(function, "__qualname__", None) or getattr(function, "__name__", None) or repr(function)
+
+
+def _report(rank: int, number: int, activity: int) -> None:
+    current().reports[number, rank] = activity
+
+
+def _all_idle(_rank: int) -> None:
+    """Another worker knows that nobody has anything left to do."""
+    current().all_idle = True
 
 
 # The agent of this process
