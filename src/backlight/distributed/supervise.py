@@ -24,18 +24,16 @@ from .mpi import PR_SET_PDEATHSIG
 PATIENCE = 5.0  # seconds that mpirun has to end a job before it is killed
 HELD = 1.0  # seconds for which the beginning of something that isn't to be shown waits for the rest
 _MARK = MARK.encode()
-_RULES = (b"-" * 74, b"=" * 83)  # the lines that Open MPI and MPICH put around what they have to say
-_BANNER = re.compile(rb"prterun|mpirun|mpiexec|MPI_ABORT was|Primary job|=   BAD TERMINATION")
+_RULE = b"-" * 74  # the line that Open MPI puts before and after what it has to say (MPICH says it on stdout)
+_BANNER = re.compile(rb"prterun|mpirun|mpiexec|MPI_ABORT was|Primary job")
 _LONGEST_BANNER = 40  # lines
 
-# What mpirun says of a rank: the text, and which groups of it are the rank, the process, the exit code, the signal.
+# What Open MPI says of a rank, with what it knows as groups; and how to say what it means.
 _ACCOUNTS = (
-    (re.compile(r"process rank (?P<rank>\d+) with PID (?P<pid>\d+) on node \S+ exited on signal (?P<signal>\d+)"), ""),
+    (re.compile(r"process rank (?P<rank>\d+) with PID \d+ on node \S+ exited on signal (?P<signal>\d+)"), ""),
     (re.compile(r"Process name: \[\S*,(?P<rank>\d+)\] Exit code: +(?P<code>\d+)"), ""),
     (re.compile(r"MPI_ABORT was invoked on rank (?P<rank>\d+) .*Errorcode: (?P<code>\d+)"), "it called MPI_Abort"),
     (re.compile(r"process rank (?P<rank>\d+) with PID \d+ on node \S+ exiting improperly"), "it ended without MPI_Finalize"),
-    (re.compile(r"PID (?P<pid>\d+) RUNNING AT .*EXIT STRING: .*\(signal (?P<signal>\d+)\)"), ""),
-    (re.compile(r"PID (?P<pid>\d+) RUNNING AT .*EXIT CODE: (?P<code>\d+)"), ""),
 )
 _KILLED = "Somebody sent it, or the machine had no memory left.\n"
 
@@ -82,7 +80,7 @@ class Watch:
             self._buffer = rest
             shown.append(self._line(line + newline))
         if _MARK not in self._buffer and not self._banner:  # a prompt, a progress bar
-            start = len(self._buffer.rstrip(b"-="))  # what may become a rule waits
+            start = len(self._buffer.rstrip(b"-"))  # what may become a rule waits
             shown.append(self._buffer[:start])
             self._buffer = self._buffer[start:]
         return b"".join(shown)
@@ -104,17 +102,16 @@ class Watch:
             self._banner.append(line)
             if len(self._banner) == 2 and not _BANNER.match(line) or len(self._banner) > _LONGEST_BANNER:
                 return self._take_banner()
-            if len(self._banner) > 2 and line.rstrip() in _RULES:
+            if len(self._banner) > 2 and line.rstrip() == _RULE:
                 banner = self._take_banner()
-                known = self._account(" ".join(banner.decode(errors="replace").replace("=  ", " ").split()))
+                known = self._account(" ".join(banner.decode(errors="replace").split()))
                 return b"" if known else banner
             return b""
-        for rule in _RULES:
-            before, found, end = line.rpartition(rule)
-            if found and not end.strip():
-                self._banner.append(found + end)
-                return before
-        return line
+        before, rule, end = line.rpartition(_RULE)
+        if not rule or end.strip():
+            return line
+        self._banner.append(rule + end)
+        return before
 
     def _take_banner(self) -> bytes:
         banner = b"".join(self._banner)
@@ -148,10 +145,9 @@ class Watch:
             match = pattern.search(text)
             if match:
                 found = match.groupdict()
-                ranks = [rank for rank, (pid, _) in self.started.items() if str(pid) == found.get("pid")]
-                rank = int(found["rank"]) if "rank" in found else ranks[0] if ranks else -1
                 number = int(found.get("signal") or 0)
-                self._add(Failure(rank, 128 + number if number else int(found.get("code") or 1), reason, signal=number))
+                code = 128 + number if number else int(found.get("code") or 1)
+                self._add(Failure(int(found["rank"]), code, reason, signal=number))
                 return True
         return 'calling "abort"' in text or "Primary job" in text  # which other lines say better
 
@@ -228,7 +224,7 @@ def _conclude(watch: Watch, code: int, stopped: str, number: int, survive: bool)
 
 def _account_of(failure: Failure, watch: Watch) -> str:
     """The failure as the user reads it: in one line what happened, then the traceback."""
-    rank = f"rank {failure.rank} of {len(watch.started)}" if failure.rank >= 0 else "a rank"
+    rank = f"rank {failure.rank} of {len(watch.started)}"
     machine = watch.started.get(failure.rank, (0, ""))[1]
     where = f" on {machine}" if machine and len({host for _, host in watch.started.values()}) > 1 else ""
     return f"backlight launch: {rank}{where} {failure}\n{failure.traceback or _KILLED * (failure.signal == 9)}"
