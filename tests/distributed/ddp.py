@@ -504,6 +504,31 @@ def check_zero_partition_is_that_of_pytorch():
     dist.barrier()
 
 
+def check_in_a_pass_across_workers():
+    from backlight.distributed import autograd as dist_autograd
+    from backlight.distributed import rpc
+
+    rpc.init_rpc(f"worker{RANK}", rank=RANK, world_size=SIZE)
+    model = DDP(nn.Linear(4, 1, bias=False))
+    weight = model.module.weight
+    with dist_autograd.context() as context:
+        other = rpc.rpc_sync(f"worker{(RANK + 1) % SIZE}", torch.mul, args=(model(one()), 2))
+        dist_autograd.backward(context, [other.sum()])
+        found = dist_autograd.get_gradients(context)[weight]
+    assert found.tolist() == [[4 * sum(r + 1 for r in RANKS) / SIZE] * 4]
+    assert weight.grad is None
+    rpc.shutdown()
+
+
+def check_recording_shows_the_average():
+    model = DDP(nn.Linear(4, 1, bias=False))
+    with torch.inspect.record("full") as record:
+        model(one()).sum().backward()
+    (entry,) = record.passes[0].gradients
+    assert entry.name.endswith("weight")
+    assert entry.value.max == 2 * sum(r + 1 for r in RANKS) / SIZE
+
+
 def check_sampler():
     from backlight.utils.data import DataLoader, DistributedSampler, TensorDataset
 

@@ -41,6 +41,11 @@ class ProcessGroup:
         """How many ranks the group has."""
         return self.communicator.size
 
+    @property
+    def global_rank(self) -> int:
+        """This process's rank in the job."""
+        return self.ranks[self.communicator.rank]
+
     def name(self) -> str:
         """The name of the backend."""
         return self.backend

@@ -77,7 +77,7 @@ class Message(work.Work):
             if self.what[0] == "recv":
                 for request in self.requests:
                     request.Cancel()
-            own = self.group.ranks[self.group.rank()]
+            own = self.group.global_rank
             return mpi.DistributedTimeoutError(
                 f"rank {own} waited {time.perf_counter() - start:.1f} s for its {self.describe()}."
             )

@@ -18,6 +18,7 @@ from .. import dtypes
 from ..autograd.hooks import add_hook
 from ..engine import AccumulateGrad
 from ..hooks import hooks_of
+from ..state import modes
 from ..sweeps import running_sweeps
 from ..tensor import Tensor
 from ..versions import bump
@@ -230,7 +231,7 @@ class Reducer:
         bucket, k = self.place_of[index]
         if bucket.flat is None:
             bucket.open()
-        grad, slot = self.leaves[index].grad, bucket.slots[k]
+        grad, slot = _owner(self.leaves[index]).grad, bucket.slots[k]
         if grad is None:
             slot[...] = 0
         elif self.hook is None and self.factor != 1:
@@ -274,7 +275,7 @@ class Reducer:
                     self._take(bucket, result)
             for i, slot in zip(bucket.members, bucket.slots):
                 if used[i]:
-                    _replace(self.leaves[i], slot)
+                    _replace(_owner(self.leaves[i]), slot)
             bucket.reset()  # the gradients alone keep the memory
         self.expecting = self.running = False
 
@@ -303,11 +304,16 @@ class Reducer:
         bucket.slots = [flat[a:b].reshape(shape) for a, b, shape in bucket.places]
 
 
-def _replace(leaf: AccumulateGrad, array: np.ndarray) -> None:
-    """Makes an array the contents of a leaf's gradient: its memory if nobody else sees the old one, else its values."""
-    grad = leaf.grad
+def _owner(leaf: AccumulateGrad) -> Any:
+    """What has the leaf's gradient in `grad`: the leaf, or in a pass across workers the context."""
+    return leaf if modes.distributed is None else modes.distributed.gradient(leaf)
+
+
+def _replace(owner: Any, array: np.ndarray) -> None:
+    """Makes an array the contents of a gradient: its memory if nobody else sees the old one, else its values."""
+    grad = owner.grad
     if grad is None:
-        leaf.grad = Tensor._from(array)
+        owner.grad = Tensor._from(array)
         return
     if _is_private(grad.array):
         grad.array = array

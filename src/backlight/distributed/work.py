@@ -99,7 +99,7 @@ class Work:
             self.error = _explained(self, error) if isinstance(error, mpi.library().Exception) else error
         except BaseException as error:  # Ctrl-C: this rank doesn't take part, and its caller must hear of it
             self.error = error
-            self.group.broken = f"{self.describe()} was interrupted on rank {self.group.rank()}"
+            self.group.broken = f"{self.describe()} was interrupted on rank {self.group.global_rank}"
             raise
         finally:
             self.action = None  # with the memory it holds
@@ -157,7 +157,7 @@ class _Queue:
         """Returns when `work` is completed; executes it, and what stands before it, unless the thread is at it."""
         if not self.running.acquire(timeout=-1 if timeout is None else timeout):
             raise mpi.DistributedTimeoutError(
-                f"rank {work.group.rank()} waited {timeout:.1f} s for {work.describe()}, which is not done yet."
+                f"rank {work.group.global_rank} waited {timeout:.1f} s for {work.describe()}, which is not done yet."
             )
         try:
             while not work.completed:
@@ -281,7 +281,7 @@ def _await(work: Work, request: Any, hot: bool) -> None:
         _pending.append((request, group.arrival))  # MPI may still write there
         group.notes.tell(GAVE_UP, work.number)
         return _fail(
-            work, f"rank {group.rank()} waited {time.perf_counter() - start:.1f} s; {group.notes.missing(work.number)}"
+            work, f"rank {group.global_rank} waited {time.perf_counter() - start:.1f} s; {group.notes.missing(work.number)}"
         )
 
     mpi.wait_for(ready, work.timeout, late, hot=hot)
