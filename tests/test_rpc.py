@@ -25,7 +25,7 @@ def test_remote_calls(check):
 
 
 def test_rpc_ends_and_begins_again():
-    launched = runs.cached("remote_calls.py", 3)
+    launched = runs.cached("remote_calls.py", 3, 60)
     assert launched.status == 0 and launched.output.count("ended well") == 3, launched.output[-2000:]
 
 

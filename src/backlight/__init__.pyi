@@ -40,6 +40,7 @@ from . import fft as fft
 from .dtypes import finfo as finfo
 from . import forward as forward
 from . import func as func
+from . import futures as futures
 from .amp import get_autocast_cpu_dtype as get_autocast_cpu_dtype
 from .amp import get_autocast_dtype as get_autocast_dtype
 from .dtypes import get_default_dtype as get_default_dtype

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from contextlib import AbstractContextManager
 
+    from .inspect.ranks import Ranks
     from .inspect.record import Record
     from .inspect.schema import Pass
 
@@ -115,8 +116,10 @@ def _parser() -> argparse.ArgumentParser:
     step.add_argument(
         "--pass", dest="number", type=_number, default=0, metavar="N", help="which backward pass, counted from 0 (0, the first)"
     )
-    show = commands.add_parser("show", help="show a record that trace wrote as .jsonl", allow_abbrev=False)
-    show.add_argument("record", metavar="RECORD", help="the file")
+    show = commands.add_parser(
+        "show", help="show a record that trace wrote as .jsonl, or those of several ranks", allow_abbrev=False
+    )
+    show.add_argument("record", metavar="RECORD", nargs="+", help="the file; of a job's ranks, one for each")
     check = commands.add_parser("check", help="list what a script uses of PyTorch that is missing here, without running it")
     check.add_argument("scripts", metavar="SCRIPT", nargs="+", help="the script, or several")
     warmup = commands.add_parser("warmup", help="compile the kernels for large arrays now, rather than in the first runs")
@@ -147,6 +150,7 @@ def _add_launch(commands: argparse._SubParsersAction) -> None:
     places.add_argument("--hosts", metavar="A,B:4", help="the machines, with how many processes each (1)")
     places.add_argument("--hostfile", metavar="FILE", help="a file that lists them, as mpirun reads it")
     launch.add_argument("--threads", type=_positive, metavar="T", help="threads of each process (its share of the processors)")
+    launch.add_argument("--trace", action="store_true", help="also show the call order of backward across all ranks")
     launch.add_argument("--with-ft", choices=("ulfm",), help="the others go on when a process is killed (Open MPI 5)")
     launch.add_argument("--engine", type=_engine, default="backlight", metavar="E", help="backlight or torch (backlight)")
     launch.add_argument("--mpirun", metavar="PATH", help="the mpirun to use (that of this environment, else the first in PATH)")
@@ -447,15 +451,33 @@ def _write(record: Record, arguments: argparse.Namespace) -> None:
 
 
 def _show_record(arguments: argparse.Namespace) -> int:
-    from .inspect import Record
+    from .inspect import Ranks, Record
 
     try:
-        record = Record.read(arguments.record)
+        if len(arguments.record) == 1:
+            _write(Record.read(arguments.record[0]), arguments)
+        else:
+            _write_ranks(Ranks.read(arguments.record), arguments)
     except (OSError, ValueError) as error:
         print(f"backlight: {error}", file=sys.stderr)
         return 2
-    _write(record, arguments)
     return 0
+
+
+def _write_ranks(ranks: Ranks, arguments: argparse.Namespace) -> None:
+    from shutil import get_terminal_size
+
+    from .inspect.render import terminal
+
+    for path in arguments.output:
+        if not path.endswith(".dot"):
+            raise ValueError(
+                f"can't write {path}: the records of several ranks can be written as .dot; one record as {_SUFFIXES}"
+            )
+        ranks.to_dot(path=path)
+        say(f"wrote {path}")
+    width = arguments.width or get_terminal_size((80, 24)).columns
+    terminal.write_text(ranks.to_text(width, arguments.steps), sys.stdout)
 
 
 def say(text: str) -> None:

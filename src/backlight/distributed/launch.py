@@ -50,6 +50,7 @@ class Job:
     threads: int | None = None  # None: a rank's share of its machine's processors
     survive: bool = False  # Open MPI's --with-ft ulfm
     engine: str = "backlight"
+    trace: bool = False  # records backward on all ranks, and shows the call order across them
     mpirun: str | None = None
     timeout: float | None = None
 
@@ -70,6 +71,8 @@ def launch(job: Job, dry_run: bool = False) -> int:
     if dry_run:
         print(" ".join([*(f"{name}={shlex.quote(value)}" for name, value in added.items()), shlex.join(words)]))
         return 0
+    if job.trace and job.engine != "backlight":
+        raise LaunchError("--trace shows backward across ranks on Backlight only, not with --engine torch")
     if not job.module and not os.path.isfile(job.script):
         raise LaunchError(f"can't open file '{os.path.abspath(job.script)}': {os.strerror(2)}")
     with _shared_memory(here=not _elsewhere(job, environment)) as memory:
@@ -156,6 +159,8 @@ def command(job: Job, mpirun: str, library: str, environment: Mapping[str, str],
 def variables(job: Job, environment: Mapping[str, str]) -> dict[str, str]:
     """What the ranks' environment gets besides what this one has; launched.py adds each rank's own."""
     added = {}
+    if job.trace:
+        added[launched.TRACE] = "1"
     if job.threads is not None:
         added["OMP_NUM_THREADS"] = str(job.threads)
     elif not environment.get("OMP_NUM_THREADS") and environment.get("SLURM_CPUS_PER_TASK"):

@@ -21,6 +21,7 @@ import time  # noqa: E402
 import traceback  # noqa: E402
 
 MARK = "\x1e"
+TRACE = "BACKLIGHT_TRACE"  # the variable that has ranks record what autograd does
 PIECE = (
     3000  # characters of a line to the launcher: what is shorter than a pipe's 4096 bytes isn't mixed with other ranks' lines
 )
@@ -75,6 +76,25 @@ def _where(error: BaseException, own: tuple[str, ...]) -> str:
     return f"{frames[-1].filename}, line {frames[-1].lineno}" if frames else ""
 
 
+class _Traced:
+    """A recording of this rank, which begins here."""
+
+    def __init__(self) -> None:
+        from backlight import inspect
+
+        self.recorder = inspect.start("norms")
+
+    def show(self) -> None:
+        """Ends it; rank 0 prints the call order across all ranks."""
+        from backlight import inspect
+        from backlight.inspect.render import terminal
+
+        self.recorder.stop()
+        ranks = inspect.gather(self.recorder.record)
+        if ranks is not None:
+            terminal.write_text("\n" + ranks.to_text(width=100), sys.stdout)
+
+
 def main(engine: str, arguments: list[str]) -> int:
     """Prepares this process as torchrun does, runs the script as `backlight run` does, and reports how it ended."""
     found = place()
@@ -111,6 +131,7 @@ def main(engine: str, arguments: list[str]) -> int:
         )
 
     sys.excepthook = show
+    traced = _Traced() if os.environ.get(TRACE) else None
     try:
         code = cli.main(["run", "--engine", engine, *arguments])
         if code:
@@ -123,6 +144,8 @@ def main(engine: str, arguments: list[str]) -> int:
             message = f"sys.exit({error.code!r})"
             failed(code, message, f"{message} in {_where(error, (package, '<frozen runpy>'))}\n")
     if not code:
+        if traced is not None:
+            traced.show()
         tell(rank, "finished")
     elif hasattr(signal, "alarm"):
         # Python now waits for the script's threads and calls its exit functions; any of them may wait for a rank that waits for this one.

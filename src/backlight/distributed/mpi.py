@@ -52,7 +52,7 @@ def library() -> Any:
     global _mpi, survives
     with _loading:
         if _mpi is None:
-            survives = os.environ.get("OMPI_MCA_mpi_ft_enable") == "1"  # looked at before it is hidden from children
+            survives = os.environ.get("OMPI_MCA_mpi_ft_enable") == "1"  # noqa: SIM112  (before it is hidden from children)
             _mpi = _load()
     return _mpi
 

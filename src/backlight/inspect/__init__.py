@@ -19,6 +19,7 @@ from .engines import engine_of_model
 from .explain.contributions import Contribution, Contributions, contributions, loss_terms
 from .explain.finding import Finding
 from .explain.functions import check_function
+from .ranks import Ranks, gather
 from .record import Record
 from .watch import Sample, Watch, watch
 
@@ -29,8 +30,8 @@ if TYPE_CHECKING:
     from .schema import Pass
 
 __all__ = [
-    "Contribution", "Contributions", "Difference", "Finding", "Record", "Sample", "Watch", "alive", "attach", "check_function", "contributions", "diff", "explain",
-    "held_graph", "loss_terms", "record", "start", "watch",
+    "Contribution", "Contributions", "Difference", "Finding", "Ranks", "Record", "Sample", "Watch", "alive", "attach", "check_function", "contributions", "diff",
+    "explain", "gather", "held_graph", "loss_terms", "record", "start", "watch",
 ]  # fmt: skip
 
 

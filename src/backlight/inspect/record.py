@@ -53,6 +53,8 @@ class Record:
         self.engine_version = engine_version
         self.policy = policy
         self.program = program
+        self.rank: int | None = None
+        """Which process of a job this is the record of, if `inspect.gather` collected it."""
         self.not_observable: list[str] = []
         """What the engine doesn't expose, in words: such fields are None or empty, never guessed."""
         self.dropped = 0
@@ -163,6 +165,7 @@ class Record:
         yield {
             "kind": "Record", "schema": schema.VERSION, "engine": self.engine, "engine_version": self.engine_version,
             "policy": self.policy, "program": self.program, "not_observable": self.not_observable, "dropped": self.dropped,
+            **({} if self.rank is None else {"rank": self.rank}),
         }  # fmt: skip
         for table in ("sites", "tensors", "nodes"):
             yield from map(schema.encode, getattr(self, table))
@@ -199,6 +202,7 @@ class Record:
             )
         result = cls(*(header.get(key, "") for key in ("engine", "engine_version", "policy", "program")))
         result.not_observable, result.dropped = header.get("not_observable", []), header.get("dropped", 0)
+        result.rank = header.get("rank")
         result._fill(parsed[1:], where)
         return result
 

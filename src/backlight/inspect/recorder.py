@@ -212,7 +212,7 @@ class Recorder:
     def _is_user_code(self, code: CodeType) -> bool:
         """Whether code is the program's, when it is first seen."""
         self._codes.append(code)
-        result = self._user_code[id(code)] = not code.co_filename.startswith(self.own_code)
+        result = self._user_code[id(code)] = not code.co_filename.startswith(self.own_code) and code not in _THREAD_BEGINS
         return result
 
     def _new_site(self, frame: FrameType) -> schema.Site:
@@ -595,6 +595,7 @@ class Recorder:
 
 
 _MODULE_BEGINS = Recorder.enter_module.__code__
+_THREAD_BEGINS = {getattr(threading.Thread, name).__code__ for name in ("run", "_bootstrap", "_bootstrap_inner")}
 
 
 PLAIN_TYPES = frozenset({int, float, bool, str, type(None)})

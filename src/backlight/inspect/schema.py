@@ -292,7 +292,8 @@ class Pass(Event):
     it: "value", "element", "count", "size", "inputs" (what it had saved there), or "given" (the number of a tensor that was not finite to begin with).
     `inputs`: the tensors that `grad` (or `backward(inputs=)`) was asked for, empty if it was all leaves. `parent`: the step in which a
     nested pass ran. `gradients`: what lies in the parameters' `.grad` afterwards. `error`: the text of the exception that
-    ended it early. `bytes`: what the graph had saved when the pass began; `nodes`: how many it reaches.
+    ended it early. `bytes`: what the graph had saved when the pass began; `nodes`: how many it reaches. `distributed`: of a rank's part of a pass
+    across ranks, its "context" and the pass's "number" [root's rank, count].
     """
 
     call: str
@@ -312,6 +313,7 @@ class Pass(Event):
     broken_by: Op | None = None
     broken: Mapping[str, Any] = field(default_factory=_empty)
     gradients: list[ParameterGradient] = field(default_factory=list)
+    distributed: Mapping[str, Any] = field(default_factory=_empty)
     steps: list[Step] = field(default_factory=list, metadata={"table": True})
 
 

@@ -37,6 +37,11 @@ class SendRpcBackward(Node):
     __slots__ = ("number", "outputs", "to", "what")
     runs_on_none = True
 
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """What a record shows of it."""
+        return {"message": self.number, "rank": self.to, "call": self.what}
+
     def __init__(self, tensors: list, number: int, to: int, what: str):
         self.edges = tuple([current_node(tensor) for tensor in tensors])
         self.seq, self.hooks, self.outputs = next(clock), None, len(tensors)
@@ -56,6 +61,11 @@ class RecvRpcBackward(Node):
 
     __slots__ = ("context", "number", "outputs", "shapes", "source")
     runs_on_none = True
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """What a record shows of it."""
+        return {"message": self.number, "rank": self.source}
 
     def __init__(self, tensors: list, number: int, source: int):
         self.edges = ()

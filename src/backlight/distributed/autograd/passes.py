@@ -36,6 +36,7 @@ class Pass:
 
     def __init__(self, context: Context, number: tuple, keep: bool):
         self.context, self.number, self.keep = context, number, keep
+        self.shown = {"context": context.number, "number": list(number)}  # in a record
         self.mailboxes: dict[int, Future] = {}
         self.sent: list[Future] = []  # the gradients that were sent to others: done when those have finished
         self.marked: set[int] | None = None  # by the SMART rule: the messages whose gradients will come

@@ -214,6 +214,7 @@ class BacklightRecorder(Recorder):
         if op is None:
             for i, value in enumerate(getattr(node, "to_save", None) or ()):
                 self._add_one(line, node, f"tensor {i}", value)
+            line.parameters = getattr(node, "parameters", schema.EMPTY)
             return
         names, parameters = _names(op)
         if op.frees:
@@ -412,7 +413,7 @@ class BacklightRecorder(Recorder):
 
     def refused(self, error: BaseException, tensor: Any) -> None:
         """`backward` or `grad` can't start from this tensor."""
-        call = sys._getframe(2).f_code.co_name
+        call = "backward" if modes.distributed is not None else sys._getframe(2).f_code.co_name
         if self.begin_pass(call, [self.tensor(tensor)], [], False, False) is None:
             self.thread.running.pop()
             return
@@ -426,13 +427,15 @@ class BacklightRecorder(Recorder):
             return
         sweep = current_sweep()
         assert sweep is not None
-        call = sys._getframe(2).f_code.co_name
+        call = "backward" if modes.distributed is not None else sys._getframe(2).f_code.co_name
         roots = [node for node, g in sweep.buffers.items() if g is not None]
         create_graph = modes.grad
         running = self.begin_pass(call, [], [], create_graph, bool(sweep.keep))
         if running is None:
             return
         line, targets = running.to, sweep.targets
+        if modes.distributed is not None:
+            line.distributed = modes.distributed.shown
         for root in roots:
             real, number = node_and_number(root)
             known = self.node(real)
