@@ -66,6 +66,8 @@ def _load() -> Any:
             "the site has an MPI library of its own, pip install 'backlight[mpi]'."
         ) from None
     mpi4py.rc.thread_level = "multiple"
+    # Open MPI, waiting, lets others have the processor: on a busy machine a training step takes a third of the time.
+    os.environ.setdefault("OMPI_MCA_mpi_yield_when_idle", "1")
     try:
         from mpi4py import MPI
     except (ImportError, RuntimeError) as error:  # mpi4py is there and finds no libmpi
