@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from benchmarks.scaling import costs, measure, report, simulation
+from benchmarks.scaling import chart, costs, measure, report, simulation
 
 NETWORK = costs.Network("a network", latency=25e-6, byte=0.8e-9, addition=0.1e-9)
 WORK = costs.Workload("a model", forward=0.1, backward=0.2, gradients=100e6)
@@ -82,3 +82,10 @@ def test_the_page_shows_what_the_program_prints():
     assert report.filled(page, measure.load()) == page, "run python -m benchmarks.scaling"
     with pytest.raises(ValueError, match="has 0 places for the table 'constants'"):
         report.filled("", measure.load())
+
+
+def test_the_chart_is_drawn(tmp_path):
+    chart.write(measure.load(), tmp_path / "chart.svg")
+    drawn = (tmp_path / "chart.svg").read_text(encoding="utf-8")
+    assert all(f"axes_{i}" in drawn for i in (1, 2, 3, 4))
+    assert chart.CHART.read_text(encoding="utf-8").startswith("<?xml")
