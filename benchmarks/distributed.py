@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import itertools
 import json
 import os
 import shutil
@@ -65,7 +66,56 @@ def all_reduce_small(torch) -> Iterator[Callable]:
     yield _all_reduce(torch, 1000)
 
 
-ROWS: dict[str, Callable] = {row.__name__: row for row in (ddp_mlp, ddp_gpt, all_reduce_large, all_reduce_small)}
+def _echo(x):
+    return x
+
+
+def _length(x) -> int:
+    return x.numel()
+
+
+_ports = itertools.count(1)  # above the one of the process group
+
+
+def _rpc(torch, make_step: Callable) -> Iterator[Callable]:
+    """Rank 0 calls rank 1, which has nothing else to do."""
+    rpc = importlib.import_module(f"{torch.__name__}.distributed.rpc")
+    rank, port = int(os.environ["RANK"]), int(os.environ["MASTER_PORT"]) + next(_ports)
+    options = rpc.TensorPipeRpcBackendOptions(init_method=f"tcp://127.0.0.1:{port}")
+    rpc.init_rpc(f"worker{rank}", rank=rank, world_size=RANKS, rpc_backend_options=options)
+    yield make_step(rpc) if rank == 0 else lambda: None
+    rpc.shutdown()
+
+
+def rpc_small(torch) -> Iterator[Callable]:
+    """rpc round trip with 1 KB each way"""
+    x = torch.zeros(256)
+    yield from _rpc(torch, lambda rpc: lambda: rpc.rpc_sync("worker1", _echo, args=(x,)))
+
+
+def rpc_large(torch) -> Iterator[Callable]:
+    """rpc with a tensor of 64 MB, one way"""
+    x = torch.zeros(16_000_000)
+    yield from _rpc(torch, lambda rpc: lambda: rpc.rpc_sync("worker1", _length, args=(x,)))
+
+
+def distributed_backward(torch) -> Iterator[Callable]:
+    """forward and backward through a call of the other rank, 64x64"""
+    autograd = importlib.import_module(f"{torch.__name__}.distributed.autograd")
+    x, y = (torch.ones(64, 64).requires_grad_() for _ in range(2))
+
+    def make_step(rpc) -> Callable:
+        def step() -> None:
+            with autograd.context() as context_id:
+                autograd.backward(context_id, [(rpc.rpc_sync("worker1", torch.add, args=(x, y)) * x).sum()])
+
+        return step
+
+    yield from _rpc(torch, make_step)
+
+
+_ROWS = ddp_mlp, ddp_gpt, all_reduce_large, all_reduce_small, rpc_small, rpc_large, distributed_backward
+ROWS: dict[str, Callable] = {row.__name__: row for row in _ROWS}
 
 
 def worker(package: str, rows: list[str], port: int) -> None:
@@ -74,6 +124,7 @@ def worker(package: str, rows: list[str], port: int) -> None:
     distributed = importlib.import_module(f"{package}.distributed")
     torch.set_num_threads(1)
     rank, size = (int(os.environ[f"OMPI_COMM_WORLD_{name}"]) for name in ("RANK", "SIZE"))
+    os.environ |= {"RANK": str(rank), "MASTER_PORT": str(port)}
     distributed.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=size)
     found = {}
     for name in rows:

@@ -69,7 +69,7 @@ class Ranks:
         if not 0 <= number < len(self.passes):
             raise IndexError(f"there is no pass {number}: the records have {len(self.passes)}")
         left = {rank: list(reversed(one.steps)) for rank, one in self.passes[number].items()}
-        sent: dict[int, RankStep] = {}  # by message
+        sent: dict[Any, RankStep] = {}  # by message
         result: list[RankStep] = []
         here = self._first_rank(number)
         while True:
@@ -79,7 +79,7 @@ class Ranks:
             step = left[here].pop()
             one = RankStep(len(result) + 1, here, step)
             result.append(one)
-            message = step.node.parameters.get("message")
+            message: Any = step.node.parameters.get("message")
             if step.node.name == SENDS:
                 sent[message] = one
                 here = step.node.parameters["rank"]
@@ -93,7 +93,7 @@ class Ranks:
         return next((rank for rank, one in parts.items() if one.roots or one.root_edges), next(iter(parts)))
 
     @staticmethod
-    def _ready(left: dict[int, list[Step]], sent: dict[int, RankStep], here: int | None) -> int | None:
+    def _ready(left: dict[int, list[Step]], sent: dict[Any, RankStep], here: int | None) -> int | None:
         """`here` if its next step can run, else the first rank whose next step can. Where a message isn't in the records, nobody waits."""
 
         def can_run(rank: int) -> bool:
