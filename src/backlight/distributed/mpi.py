@@ -76,7 +76,9 @@ def _load() -> Any:
             "site's (often `module load openmpi`)."
         ) from error
     if MPI.Query_thread() < MPI.THREAD_MULTIPLE:
-        raise RuntimeError("This MPI library can't be called from several threads (MPI_THREAD_MULTIPLE), which torch.distributed needs.")
+        raise RuntimeError(
+            "This MPI library can't be called from several threads (MPI_THREAD_MULTIPLE), which torch.distributed needs."
+        )
     if MPI.COMM_WORLD.size > 1:
         _end_job_on_exceptions(MPI)
         end_with_parent()
@@ -102,7 +104,9 @@ def check_world(given_rank: int, given_size: int) -> None:
         hint = f" To have {given_size}, {LAUNCH}." if world.size == 1 else ""
         raise ValueError(f"world_size is {given_size}, but this job has {world.size} process{'es' * (world.size > 1)}.{hint}")
     if given_rank not in (-1, world.rank):
-        raise ValueError(f"rank is {given_rank}, but MPI gave this process rank {world.rank}. Leave the argument out: MPI knows it.")
+        raise ValueError(
+            f"rank is {given_rank}, but MPI gave this process rank {world.rank}. Leave the argument out: MPI knows it."
+        )
 
 
 def _end_job_on_exceptions(MPI: Any) -> None:

@@ -77,7 +77,7 @@ class Pass:
         agent = rpc.current()
         tensors = [Tensor._from(g) for g in grads]
         arguments = (self.context.number, self.number, node.number, tensors, keep)
-        future = agent.call(agent.workers[node.source], take_gradients, arguments, in_context=False)
+        future = agent.call(agent.workers[node.source], take_gradients, arguments, in_context=False, kind=rpc.DELIVERY)
         self.sent.append(future)
         future._call_when_done(self._note_failure)
 
@@ -210,6 +210,19 @@ def take_gradients(context_id: int, number: tuple, message: int, gradients: list
         finally:
             with context.lock:
                 context.passes.pop(number, None)
+
+
+def deliver_gradients(context_id: int, number: tuple, message: int, gradients: list, keep: bool) -> bool:  # noqa: ARG001
+    """The same where this worker's sweep runs already: it waits for them, or will."""
+    context = graph._contexts.get(context_id)
+    this = None if context is None else context.passes.get(number)
+    if this is None or not this.started:
+        return False
+    this.mailbox(message)._complete(gradients, None)
+    return True
+
+
+rpc.delivered_by(take_gradients, deliver_gradients)
 
 
 def mark_message(context_id: int, number: tuple, message: int, keep: bool) -> None:

@@ -64,7 +64,9 @@ class DistributedOptimizer:
         by_owner: dict = {}
         for reference in params_rref:
             if not isinstance(reference, rpc.RRef):
-                raise TypeError(f"DistributedOptimizer takes RRefs to parameters, not {type(reference).__name__}: rpc.RRef(parameter)")
+                raise TypeError(
+                    f"DistributedOptimizer takes RRefs to parameters, not {type(reference).__name__}: rpc.RRef(parameter)"
+                )
             by_owner.setdefault(reference.owner(), []).append(reference)
         if not by_owner:
             raise ValueError("optimizer got an empty parameter list")

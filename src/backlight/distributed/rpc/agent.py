@@ -25,7 +25,8 @@ from .messages import Channel, Message, pickled
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-CALL, ANSWER, FAILURE, NOTE = range(4)  # kinds of messages; a note is a call that wants no answer
+CALL, ANSWER, FAILURE, NOTE, DELIVERY = range(5)  # kinds of messages
+# A note is a call that wants no answer and takes no time. A delivery is a call that takes no time if somebody waits for it: see `delivered_by`.
 IDLE_THREADS = 8  # threads that stay for the next call
 EAGER = 3e-4  # seconds for which a thread looks without any sleep, which keeps other threads from the interpreter
 NAP = 2e-5  # seconds between two looks after that, until mpi.HOT is over
@@ -76,13 +77,14 @@ class Agent:
         self.numbers = itertools.count(1)
         self.calls: dict[int, tuple[Future, int, str]] = {}  # those that wait for an answer: future, worker, what
         self.deadlines: list[tuple[float, int, float]] = []  # a heap of (when, number, seconds)
-        self.received: deque[tuple] = deque()  # calls that a waiting thread met: the leader executes them
+        self.received: deque[Any] = deque()  # calls that a waiting thread met, some opened: the leader executes them
         self.dead: dict[int, str] = {}  # workers that died, where MPI tells
         self._later: deque[tuple] = deque()  # notes to send: from where nothing may be sent (finalizers)
         self._lock = threading.Lock()
         self._leading = threading.Lock()
         self._polling = threading.Lock()
-        self._wake = threading.Semaphore(0)
+        self._napping = threading.Lock()  # held but for a moment, when the leader's nap is to end
+        self._napping.acquire()
         self._executing = self._followers = 0
         self._hot_until = 0.0
         self._ending = self.channel.headers.Dup()
@@ -121,6 +123,7 @@ class Agent:
         timeout: float | None = None,
         in_context: bool = True,
         what: str = "",
+        kind: int = CALL,
     ) -> Future:
         """A future of what function(*args, **kwargs) gives on a worker.
 
@@ -131,7 +134,7 @@ class Agent:
         future: Future = Future()
         future._help = self.help
         number = next(self.numbers)
-        message = Message(CALL, number, (function, args, kwargs or {}))
+        message = Message(kind, number, (function, args, kwargs or {}))
         packed = self._pack(message, to.id, what) if in_context else pickled(message.content)
         self.calls[number] = (future, to.id, what)
         self.activity += 1
@@ -213,7 +216,7 @@ class Agent:
                     self._followers -= 1
                     alone = self._followers == 0
                     self._executing += received is not None
-                    self.activity += received is not None and self.channel.outside(received)[0] == CALL
+                    self.activity += received is not None and self._kind(received) == CALL
             if received is None:
                 return
             if alone:
@@ -225,10 +228,16 @@ class Agent:
                     self._executing -= 1
                     stays = self._followers < IDLE_THREADS
                     self._followers += stays
+                if not self._executing:
+                    self._wake_leader()  # it may look hot again: a caller that got its answer often calls again
             if not stays:
                 return
 
-    def _lead(self) -> tuple | None:
+    def _wake_leader(self) -> None:
+        with suppress(RuntimeError):  # somebody else has done it
+            self._napping.release()
+
+    def _lead(self) -> Any:
         """Looks for messages until a call has come: that call. None when rpc ends."""
         nap = NAP
         started = time.perf_counter()
@@ -236,7 +245,8 @@ class Agent:
         while self.running:
             if self.received:
                 return self.received.popleft()
-            if self._polling.acquire(blocking=False):
+            looks = self._polling.acquire(blocking=False)
+            if looks:
                 try:
                     met = self._look(execute=True)
                 except BaseException:
@@ -245,7 +255,7 @@ class Agent:
                     raise
                 finally:
                     self._polling.release()
-                if isinstance(met, tuple):
+                if met is not True and met is not False:
                     return met
                 if met:
                     started, nap = time.perf_counter(), NAP
@@ -258,12 +268,14 @@ class Agent:
                     self._look_for_the_dead()
             while self._later:
                 self._send_later(*self._later.popleft())
-            if now - started < EAGER and not self._executing:
+            if not looks:  # a thread that waits for an answer does, hot
+                self._napping.acquire(timeout=mpi.LONGEST_NAP)
+            elif now - started < EAGER and not self._executing:
                 mpi.give_way()
             else:
                 if now - started > mpi.HOT and now > self._hot_until:
                     nap = min(mpi.LONGEST_NAP, nap * 1.5)
-                self._wake.acquire(timeout=nap)
+                self._napping.acquire(timeout=nap)
         return None
 
     def _look(self, execute: bool) -> Any:
@@ -284,11 +296,34 @@ class Agent:
             except Exception as error:  # it can't be unpickled here
                 self._answered(number, None, error)
             return True
+        if kind in (NOTE, DELIVERY) and self.channel.is_whole(received):
+            received = self._take_at_once(received)
+            if received is None:
+                return True
         if execute:
             return received
         self.received.append(received)
-        self._wake.release()
+        self._wake_leader()
         return True
+
+    def _take_at_once(self, received: tuple) -> Message | None:
+        """Does what a note or a delivery asks for. A delivery that nobody waits for yet is returned: it needs a thread."""
+        try:
+            message = self.channel.open(received, self.timeout)
+            function, args, kwargs = message.content
+            if message.kind == NOTE:
+                function(*args, **kwargs)
+            elif not _DELIVERED_BY[function](*args, **kwargs):
+                return message
+            else:
+                self._answer(message.source, message.number, -1, None)
+        except Exception as error:
+            kind, number = self.channel.outside(received)
+            if kind == DELIVERY:
+                self._answer_error(received[0], number, error)
+            elif self.running:
+                traceback.print_exc()
+        return None
 
     def _take_answer(self, message: Message) -> None:
         from ..autograd import graph
@@ -333,13 +368,19 @@ class Agent:
 
     # Executing
 
-    def _execute(self, received: tuple) -> None:
+    def _kind(self, received: Any) -> int:
+        return received.kind if isinstance(received, Message) else self.channel.outside(received)[0]
+
+    def _execute(self, received: Any) -> None:
         """Runs a call that came, in its autograd context, and sends the answer when it is there."""
         from ..autograd import graph
 
-        to, (_kind, number) = received[0], self.channel.outside(received)
+        if isinstance(received, Message):
+            to, number = received.source, received.number
+        else:
+            to, (_, number) = received[0], self.channel.outside(received)
         try:
-            message = self.channel.open(received, self.timeout)
+            message = received if isinstance(received, Message) else self.channel.open(received, self.timeout)
             graph.received(message)
             with graph.in_context(message.context):
                 function, args, kwargs = message.content
@@ -463,11 +504,20 @@ class Agent:
     def stop(self) -> None:
         """Ends the threads. Calls that wait for answers fail."""
         self.running = False
-        self._wake.release()
+        self._wake_leader()
         with self._leading:  # the leader has left
             pass
         for number in list(self.calls):
             self._answered(number, None, RuntimeError("RPC was shut down before the call was answered."))
+
+
+_DELIVERED_BY: dict[Any, Callable[..., bool]] = {}
+
+
+def delivered_by(function: Callable, deliver: Callable[..., bool]) -> None:
+    """When a call of `function` comes as a delivery, deliver(*args) is tried first, in the thread that looks for messages. It must not wait; False
+    if it can't do what is asked for."""
+    _DELIVERED_BY[function] = deliver
 
 
 _ASYNCHRONOUS: set = set()  # internal functions that return futures of their results

@@ -206,6 +206,11 @@ class Channel:
         kind, number, *_ = _HEADER.unpack_from(received[1])
         return kind, number
 
+    @staticmethod
+    def is_whole(received: tuple) -> bool:
+        """Whether all of a message is there: none of its memory follows."""
+        return _HEADER.unpack_from(received[1])[4] < 0
+
     def open(self, received: tuple, timeout: float | None) -> Message:
         """The message, with the memory of its tensors. Waits for what is still on its way."""
         source, header = received
