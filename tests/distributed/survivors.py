@@ -5,13 +5,11 @@ import signal
 import sys
 import time
 
-from mpi4py import MPI
-
 import backlight as torch
-from backlight.distributed import WorkerDied, rpc
+from backlight.distributed import WorkerDied, mpi, rpc
 from backlight.distributed import autograd as dist_autograd
 
-RANK = MPI.COMM_WORLD.rank
+RANK = mpi.rank()
 
 
 def echo(x):

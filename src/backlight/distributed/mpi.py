@@ -6,6 +6,7 @@ itself spins on a processor until a message is there; `wait_for` looks hot for H
 
 from __future__ import annotations
 
+import atexit
 import os
 import select
 import signal
@@ -68,6 +69,8 @@ def _load() -> Any:
     mpi4py.rc.thread_level = "multiple"
     # Open MPI, waiting, lets others have the processor: on a busy machine a training step takes a third of the time.
     os.environ.setdefault("OMPI_MCA_mpi_yield_when_idle", "1")
+    if survives:
+        mpi4py.rc.finalize = False  # see _finalize_when_all_live
     try:
         from mpi4py import MPI
     except (ImportError, RuntimeError) as error:  # mpi4py is there and finds no libmpi
@@ -79,11 +82,31 @@ def _load() -> Any:
         raise RuntimeError(
             "This MPI library can't be called from several threads (MPI_THREAD_MULTIPLE), which torch.distributed needs."
         )
+    if survives:
+        _finalize_when_all_live(MPI)
     if MPI.COMM_WORLD.size > 1:
         _end_job_on_exceptions(MPI)
         end_with_parent()
         _hide_from_children()
     return MPI
+
+
+def _finalize_when_all_live(MPI: Any) -> None:
+    """Ends MPI at this process's end, in a job that survives deaths. After one, Open MPI's own end may wait for the dead, so there is none.
+
+    `python -m mpi4py` notes the exit code of a program that failed, and mpi4py's own end, which isn't used then, ends the job with it."""
+    failed: list[int] = []
+    MPI._set_abort_status = failed.append
+
+    def finalize() -> None:
+        if failed:
+            sys.stdout.flush()
+            sys.stderr.flush()
+            MPI.COMM_WORLD.Abort(failed[-1])
+        if not MPI.Is_finalized() and not MPI.COMM_WORLD.Get_failed().size:
+            MPI.Finalize()
+
+    atexit.register(finalize)
 
 
 def rank() -> int:
