@@ -10,6 +10,7 @@ from pathlib import Path
 import distributed_runs
 import pytest
 
+pytestmark = pytest.mark.processes
 SCRIPT = "ddp.py"
 
 

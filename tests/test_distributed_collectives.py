@@ -5,6 +5,7 @@ from __future__ import annotations
 import distributed_runs
 import pytest
 
+pytestmark = pytest.mark.processes
 SCRIPT = "collectives.py"
 
 

@@ -24,7 +24,10 @@ from backlight.distributed.supervise import Watch
 
 LAUNCHED = launching.launched.__file__
 SECONDS = 10  # in which a job has to be gone
-pytestmark = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded, use of fork")
+pytestmark = [
+    pytest.mark.processes,
+    pytest.mark.filterwarnings("ignore:This process .* is multi-threaded, use of fork"),
+]
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="looks for processes in /proc")
 

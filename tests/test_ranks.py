@@ -12,6 +12,7 @@ import pytest
 import backlight
 from backlight.inspect import Ranks, Record
 
+pytestmark = pytest.mark.processes
 EXAMPLES = Path(__file__).parent.parent / "examples"
 PROGRAM = str(EXAMPLES / "p1_across_processes.py")
 

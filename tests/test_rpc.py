@@ -14,6 +14,7 @@ from distributed_runs import SCRIPTS, assert_passed, checks_of
 import backlight
 from backlight.futures import Future
 
+pytestmark = pytest.mark.processes
 AUTOGRAD = re.findall(
     r"^def (only_here_)?check_(\w+)", (SCRIPTS / "dist_autograd.py").read_text(encoding="utf-8"), re.MULTILINE
 )
