@@ -147,11 +147,34 @@ def main(engine: str, arguments: list[str]) -> int:
         if traced is not None:
             traced.show()
         tell(rank, "finished")
-    elif hasattr(signal, "alarm"):
-        # Python now waits for the script's threads and calls its exit functions; any of them may wait for a rank that waits for this one.
+        if os.environ.get("OMPI_MCA_mpi_ft_enable") == "1":  # noqa: SIM112
+            _wait_for_others()
+    else:
+        _end_soon()
+    return code
+
+
+def _end_soon() -> None:
+    """Ends this process in GRACE seconds at the latest: Python waits for the script's threads, calls its exit functions and finalizes MPI, and
+    any of these may wait for a rank that waits for this one."""
+    if hasattr(signal, "alarm"):
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
         signal.alarm(GRACE)
-    return code
+
+
+def _wait_for_others() -> None:
+    """With --with-ft ulfm, returns when all ranks have come here or one has died. MPI_Finalize would wait for all, and now and then also for the
+    dead: so it has a limit, from when nobody can count on this rank any more."""
+    MPI = sys.modules.get("mpi4py.MPI")
+    if MPI is None or MPI.Is_finalized():
+        return
+    try:
+        arrived = MPI.COMM_WORLD.Ibarrier()
+        while not arrived.Test() and not MPI.COMM_WORLD.Get_failed().size:
+            time.sleep(0.01)
+    except MPI.Exception:  # one has died, or the script has revoked the communicator because one had
+        pass
+    _end_soon()
 
 
 if __name__ == "__main__":
