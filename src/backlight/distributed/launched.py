@@ -168,9 +168,10 @@ def _wait_for_others() -> None:
     MPI = sys.modules.get("mpi4py.MPI")
     if MPI is None or MPI.Is_finalized():
         return
+    world = MPI.COMM_WORLD
     try:
-        arrived = MPI.COMM_WORLD.Ibarrier()
-        while not arrived.Test() and not MPI.COMM_WORLD.Get_failed().size:
+        arrived = None if world.Get_failed().size else world.Ibarrier()
+        while arrived is not None and not arrived.Test() and not world.Get_failed().size:
             time.sleep(0.01)
     except MPI.Exception:  # one has died, or the script has revoked the communicator because one had
         pass
