@@ -21,6 +21,8 @@ from statistics import median
 from time import perf_counter
 from typing import TYPE_CHECKING
 
+from .report import README, _write_between
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
@@ -208,6 +210,12 @@ def table(found: dict) -> str:
     return "\n".join(lines)
 
 
+def write_readme(found: dict, rounds: int, readme: Path = README) -> None:
+    """Puts the table between the markers in README.md, with the circumstances."""
+    note = f"{RANKS} processes with one thread each on one machine with {os.cpu_count()} processors. Medians of {rounds} rounds; PyTorch uses gloo."
+    _write_between(readme, "processes", f"{table(found)}\n\n{note}")
+
+
 def _shown(seconds: float) -> str:
     return f"{seconds * 1e3:.2f} ms" if seconds > 1e-3 else f"{seconds * 1e6:.1f} µs"
 
@@ -218,6 +226,7 @@ def main() -> None:
     )
     parser.add_argument("--rounds", type=int, default=7, help="launches of each package (7)")
     parser.add_argument("--json", metavar="FILE", help="write everything measured to this file")
+    parser.add_argument("--readme", action="store_true", help="put the table between the markers in README.md")
     parser.add_argument("-k", metavar="NAME,...", help=f"only what has a NAME in its name, of {', '.join(ROWS)}")
     parser.add_argument("--worker", choices=PACKAGES, help=argparse.SUPPRESS)
     parser.add_argument("--port", type=int, help=argparse.SUPPRESS)
@@ -230,6 +239,8 @@ def main() -> None:
         return
     found = measure(rows, arguments.rounds)
     print(table(found))
+    if arguments.readme:
+        write_readme(found, arguments.rounds)
     if arguments.json:
         result = {"ranks": RANKS, "threads": 1, "processors": os.cpu_count(), "date": time.strftime("%Y-%m-%d"), "rows": found}
         Path(arguments.json).write_text(json.dumps(result, indent=1), encoding="utf-8")

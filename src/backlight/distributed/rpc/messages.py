@@ -20,7 +20,7 @@ from ... import dtypes
 from ...tensor import Parameter, Tensor
 from .. import mpi
 
-INLINE = 32 * 1024  # bytes of tensors that travel in the header's message
+INLINE = 256 * 1024  # bytes of tensors that travel in the header's message: copying them costs less than a message of their own
 PIECE = 1 << 30  # bytes: a message of MPI counts in 32 bits
 _ALIGNMENT = 16
 _HEADER = struct.Struct("<BqqqqI")  # kind, number, context, autograd number, buffers' first tag, number of buffers
