@@ -111,9 +111,11 @@ def main(engine: str, arguments: list[str]) -> int:
     if os.path.dirname(package) not in sys.path:
         sys.path.append(os.path.dirname(package))
     from backlight import cli
-    from backlight.distributed.mpi import end_with_parent
+    from backlight.distributed import mpi
 
-    end_with_parent()
+    mpi.end_with_parent()
+    if os.environ.get("OMPI_MCA_mpi_ft_enable") == "1":  # noqa: SIM112
+        mpi.library()  # before a script imports mpi4py.MPI by itself: a job that survives deaths ends in another way
     reported = False
 
     def failed(code: int, error: str, text: str) -> None:
@@ -147,35 +149,11 @@ def main(engine: str, arguments: list[str]) -> int:
         if traced is not None:
             traced.show()
         tell(rank, "finished")
-        if os.environ.get("OMPI_MCA_mpi_ft_enable") == "1":  # noqa: SIM112
-            _wait_for_others()
-    else:
-        _end_soon()
-    return code
-
-
-def _end_soon() -> None:
-    """Ends this process in GRACE seconds at the latest: Python waits for the script's threads, calls its exit functions and finalizes MPI, and
-    any of these may wait for a rank that waits for this one."""
-    if hasattr(signal, "alarm"):
+    elif hasattr(signal, "alarm"):
+        # Python now waits for the script's threads, calls its exit functions and finalizes MPI; any of these may wait for a rank that waits for this one.
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
         signal.alarm(GRACE)
-
-
-def _wait_for_others() -> None:
-    """With --with-ft ulfm, returns when all ranks have come here or one has died. MPI_Finalize would wait for all, and now and then also for the
-    dead: so it has a limit, from when nobody can count on this rank any more."""
-    MPI = sys.modules.get("mpi4py.MPI")
-    if MPI is None or MPI.Is_finalized():
-        return
-    world = MPI.COMM_WORLD
-    try:
-        arrived = None if world.Get_failed().size else world.Ibarrier()
-        while arrived is not None and not arrived.Test() and not world.Get_failed().size:
-            time.sleep(0.01)
-    except MPI.Exception:  # one has died, or the script has revoked the communicator because one had
-        pass
-    _end_soon()
+    return code
 
 
 if __name__ == "__main__":

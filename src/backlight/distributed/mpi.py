@@ -103,10 +103,24 @@ def _finalize_when_all_live(MPI: Any) -> None:
             sys.stdout.flush()
             sys.stderr.flush()
             MPI.COMM_WORLD.Abort(failed[-1])
-        if not MPI.Is_finalized() and not MPI.COMM_WORLD.Get_failed().size:
+        if not MPI.Is_finalized() and _all_came(MPI):
             MPI.Finalize()
 
     atexit.register(finalize)
+
+
+def _all_came(MPI: Any) -> bool:
+    """Waits until all ranks have come to their end, or one has died: whether all have come."""
+    world = MPI.COMM_WORLD
+    try:
+        arrived = None if world.Get_failed().size else world.Ibarrier()
+        while arrived is not None and not arrived.Test():
+            if world.Get_failed().size:
+                return False
+            time.sleep(0.01)
+        return arrived is not None
+    except MPI.Exception:  # one has died, or the program has revoked the communicator because one had
+        return False
 
 
 def rank() -> int:
