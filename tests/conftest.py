@@ -10,6 +10,8 @@ for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
 import pytest  # noqa: E402
 import torch  # noqa: E402
 
+collect_ignore = ["distributed"]  # programs for several processes
+
 torch.set_num_threads(1)
 torch.set_warn_always(True)  # or what a test sees would depend on which tests ran before
 

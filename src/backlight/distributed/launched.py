@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import sys
 
-sys.path[0] = ""  # this folder, whose modules must not hide others; `backlight run` puts the script's in its place
+if __name__ == "__main__":
+    sys.path[0] = ""  # this folder, whose modules must not hide others; `backlight run` puts the script's in its place
 
 import faulthandler  # noqa: E402
 import io  # noqa: E402
