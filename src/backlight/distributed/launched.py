@@ -12,14 +12,14 @@ import sys
 if __name__ == "__main__":
     sys.path[0] = ""  # this folder, whose modules must not hide others; `backlight run` puts the script's in its place
 
-import faulthandler  # noqa: E402
-import io  # noqa: E402
-import json  # noqa: E402
-import os  # noqa: E402
-import signal  # noqa: E402
-import socket  # noqa: E402
-import time  # noqa: E402
-import traceback  # noqa: E402
+import faulthandler
+import io
+import json
+import os
+import signal
+import socket
+import time
+import traceback
 
 MARK = "\x1e"
 TRACE = "BACKLIGHT_TRACE"  # the variable that has ranks record what autograd does
