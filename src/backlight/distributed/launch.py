@@ -60,9 +60,8 @@ def launch(job: Job, dry_run: bool = False) -> int:
 
     Raises LaunchError where the job can't be started.
 
-    >>> launch(Job("train.py", ranks=2), dry_run=True)  # doctest: +SKIP
-    OMP_NUM_THREADS= ... mpirun --bind-to none --oversubscribe -n 2 python -m mpi4py .../launched.py backlight train.py
-    0
+        launch(Job("train.py", ranks=2), dry_run=True)
+        # OMP_NUM_THREADS=... mpirun --bind-to none --oversubscribe -n 2 python -m mpi4py .../launched.py backlight train.py
     """
     environment = dict(os.environ)
     mpirun = find_mpirun(job.mpirun)
