@@ -11,7 +11,6 @@ import importlib
 import itertools
 import json
 import os
-import shutil
 import socket
 import subprocess
 import sys
@@ -20,6 +19,8 @@ from pathlib import Path
 from statistics import median
 from time import perf_counter
 from typing import TYPE_CHECKING
+
+from backlight.distributed.launch import find_mpirun
 
 from .report import README, _write_between
 
@@ -160,16 +161,12 @@ def _agreed(torch, distributed, step: Callable) -> int:
 
 def launch(package: str, rows: list[str]) -> dict[str, float]:
     """Seconds of each row, by a launch of RANKS processes."""
-    beside = Path(sys.executable).parent / "mpirun"
-    mpirun = str(beside) if beside.exists() else shutil.which("mpirun")
-    if mpirun is None:
-        raise SystemExit("benchmarks.distributed needs mpirun: pip install 'backlight[distributed]'")
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     environment = os.environ | {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
     environment |= {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
-    command = [mpirun, "--oversubscribe", "--bind-to", "none", "--timeout", "300", "-n", str(RANKS), sys.executable]
+    command = [find_mpirun(), "--oversubscribe", "--bind-to", "none", "--timeout", "300", "-n", str(RANKS), sys.executable]
     command += ["-m", "benchmarks.distributed", "--worker", package, "--port", str(port), "-k", ",".join(rows)]
     result = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=330)
     lines = [line.removeprefix(MARK) for line in result.stdout.splitlines() if line.startswith(MARK)]

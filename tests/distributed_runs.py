@@ -10,10 +10,10 @@ import functools
 import json
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 SCRIPTS = Path(__file__).parent / "distributed"
@@ -40,24 +40,17 @@ class Launch:
         return found
 
 
-def mpirun() -> str:
-    """The mpirun beside this interpreter, else the one on PATH."""
-    beside = Path(sys.executable).parent / "mpirun"
-    found = str(beside) if beside.exists() else shutil.which("mpirun")
-    if found is None:
-        raise FileNotFoundError("mpirun is neither beside the interpreter nor on PATH; install the extra `distributed`")
-    return found
-
-
 def launch(script: str | Path, ranks: int, *args: object, timeout: float = 60, options: tuple[str, ...] = ()) -> Launch:
     """Runs a program (a path, or a name in tests/distributed) on `ranks` processes. options: more of mpirun's.
 
     After `timeout` seconds mpirun and everything that it started is killed."""
+    from backlight.distributed.launch import find_mpirun
+
     path = SCRIPTS / script if not Path(script).is_absolute() else Path(script)
     environment = os.environ | {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "OMP_NUM_THREADS": "1"}
     environment["PYTHONPATH"] = os.pathsep.join([str(SCRIPTS), str(SCRIPTS.parent), environment.get("PYTHONPATH", "")])
     command = [
-        mpirun(),
+        find_mpirun(),
         "--oversubscribe",
         "--bind-to",
         "none",
@@ -141,6 +134,17 @@ def assert_passed(script: str, ranks: int, check: str, timeout: float = 60) -> N
     reported = outcome.output.count(f', "{check}", ')
     assert reported == ranks, f"{reported} of {ranks} ranks reported {check}:\n{outcome.output[-4000:]}"
     assert not outcome.checks[check], outcome.checks[check]
+
+
+def raises(kind: type[Exception], texts: str | list[str], function: Callable, *args: object, **options: object) -> Exception:
+    """For the programs: the exception that the call must raise, with this text, or these, in it."""
+    try:
+        function(*args, **options)
+    except kind as error:
+        for text in [texts] if isinstance(texts, str) else texts:
+            assert text in str(error), f"{text!r} isn't in {error!r}"
+        return error
+    raise AssertionError(f"{kind.__name__} {texts!r} wasn't raised by {function}")
 
 
 def run_checks(names: dict) -> None:

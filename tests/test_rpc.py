@@ -42,7 +42,7 @@ def on_pytorch():
         free.bind(("localhost", 0))
         port = str(free.getsockname()[1])
     command = [sys.executable, "-W", "ignore", str(SCRIPTS / "dist_autograd.py"), "--torch", port]
-    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(SCRIPTS.parent)}
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, env=environment)
     found = {}
     for line in done.stdout.splitlines():

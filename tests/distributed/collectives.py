@@ -9,7 +9,7 @@ import warnings
 from functools import reduce
 
 import numpy as np
-from distributed_runs import run_checks
+from distributed_runs import raises, run_checks
 
 import backlight as torch
 import backlight.distributed as dist
@@ -29,15 +29,6 @@ TYPES = [
     torch.int8,
 ]
 TYPES += [torch.int16, torch.int32, torch.int64, torch.uint16, torch.uint32, torch.uint64, torch.bool]
-
-
-def raises(kind, text, function, *args, **options):
-    try:
-        function(*args, **options)
-    except kind as error:
-        assert text in str(error), f"{text!r} is not in {error}"
-        return
-    raise AssertionError(f"{function} raised no {kind.__name__}")
 
 
 def values(rank, dtype, shape=(3,)):

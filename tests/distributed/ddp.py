@@ -6,7 +6,7 @@ import gc
 import weakref
 
 import numpy as np
-from distributed_runs import run_checks
+from distributed_runs import raises, run_checks
 
 import backlight as torch
 import backlight.distributed as dist
@@ -17,16 +17,6 @@ from backlight.nn.parallel import DistributedDataParallel as DDP
 dist.init_process_group(timeout=20)
 RANK, SIZE = dist.get_rank(), dist.get_world_size()
 RANKS = range(SIZE)
-
-
-def raises(kind, texts, function, *args, **options):
-    try:
-        function(*args, **options)
-    except kind as error:
-        for text in [texts] if isinstance(texts, str) else texts:
-            assert text in str(error), f"{text!r} is not in {error}"
-        return
-    raise AssertionError(f"{function} raised no {kind.__name__}")
 
 
 def close(found, expected, tolerance=1e-6):

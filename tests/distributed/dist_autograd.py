@@ -9,6 +9,8 @@ import sys
 import threading
 import time
 
+from distributed_runs import raises
+
 ON_TORCH = "--torch" in sys.argv
 if ON_TORCH:
     import torch
@@ -166,15 +168,6 @@ def barrier():
     while not request.Test():
         assert time.time() < end, f"worker {RANK}: the others didn't come to the barrier"
         time.sleep(0.001)
-
-
-def raises(kind, text, function, *args, **kwargs):
-    try:
-        function(*args, **kwargs)
-    except kind as error:
-        assert text in str(error), f"{text!r} isn't in {error!r}"
-        return error
-    raise AssertionError(f"{kind.__name__} {text!r} wasn't raised")
 
 
 def local(_to, function, *args):

@@ -7,13 +7,13 @@ import threading
 import time
 
 import numpy as np
-from distributed_runs import run_checks
+from distributed_runs import raises, run_checks
 from mpi4py import MPI
 
 import backlight as torch
-from backlight.distributed import mpi, rpc
+from backlight.distributed import mpi, rpc, work
 from backlight.distributed.rpc import agent as agents
-from backlight.distributed.rpc import messages, rref
+from backlight.distributed.rpc import rref
 
 comm = MPI.COMM_WORLD.Dup()
 RANK, SIZE = comm.rank, comm.size
@@ -25,15 +25,6 @@ after_that = f"worker{(RANK + 2) % SIZE}"
 def barrier():
     request = comm.Ibarrier()
     mpi.wait_for(request.Test, 20, lambda: AssertionError("the others didn't come to the barrier"))
-
-
-def raises(kind, text, function, *args, **kwargs):
-    try:
-        function(*args, **kwargs)
-    except kind as error:
-        assert text in str(error), f"{text!r} isn't in {error!r}"
-        return error
-    raise AssertionError(f"{kind.__name__} {text!r} wasn't raised")
 
 
 class Counter:
@@ -188,17 +179,17 @@ def check_lambdas_and_local_things():
 
 
 def check_large_messages():
-    """What is larger than INLINE goes straight into the new tensor's memory, and in pieces of at most PIECE bytes."""
+    """What is larger than INLINE goes straight into the new tensor's memory, and in pieces of at most work.PIECE bytes."""
     x = torch.arange(3_000_001, dtype=torch.int32)
-    before = messages.PIECE
+    before = work.PIECE
     for piece in (before, 1 << 20, 77_777):
         barrier()
-        messages.PIECE = piece
+        work.PIECE = piece
         barrier()
         got = rpc.rpc_sync(following, echo, args=([x, x[::3], x[:5]],))
         assert torch.equal(got[0], x) and torch.equal(got[1], x[::3]) and torch.equal(got[2], x[:5])
     barrier()
-    messages.PIECE = before
+    work.PIECE = before
 
 
 def check_futures():

@@ -59,6 +59,25 @@ def _check_shapes(tensors: Sequence[Tensor], shape: tuple, name: str) -> None:
             raise ValueError(f"{name}[{i}] has shape {list(tensor.array.shape)}, expected {list(shape)}")
 
 
+def check_list_at_root(values: Any, name: str, place: str, here: bool) -> None:
+    """ValueError for a list that is missing on the root, the "destination" or "source" rank, or given elsewhere."""
+    if here and values is None:
+        raise ValueError(f"Argument ``{name}`` must be specified on {place} rank.")
+    if not here and values:
+        raise ValueError(f"Argument ``{name}`` must NOT be specified on non-{place} ranks.")
+
+
+def _tensors_at_root(values: Any, name: str, place: str, tensor: Tensor, group: ProcessGroup, here: bool) -> list[Tensor]:
+    """The root's tensors, one like `tensor` for each rank; none elsewhere."""
+    check_list_at_root(values, name, place, here)
+    tensors = check_tensors(values or [], name)
+    if here:
+        _check_count(tensors, group, name)
+        _check_same_dtype(tensor, *tensors)
+        _check_shapes(tensors, tensor.array.shape, name)
+    return tensors
+
+
 def what(operation: str, tensor: Tensor | np.ndarray, details: str = "", shape: bool = True) -> tuple:
     """What all ranks must agree on."""
     array = tensor.array if isinstance(tensor, Tensor) else tensor
@@ -296,42 +315,23 @@ def gather(
     group = resolve(group)
     root, array = root_in(group, "dst", dst, group_dst, default=0), tensor.array
     here = group.rank() == root
-    if here and gather_list is None:
-        raise ValueError("Argument ``gather_list`` must be specified on destination rank.")
-    if not here and gather_list:
-        raise ValueError("Argument ``gather_list`` must NOT be specified on non-destination ranks.")
-    tensors = check_tensors(gather_list or [], "gather_list")
-    if here:
-        _check_count(tensors, group, "gather_list")
-        _check_same_dtype(tensor, *tensors)
-        _check_shapes(tensors, array.shape, "gather_list")
+    tensors = _tensors_at_root(gather_list, "gather_list", "destination", tensor, group, here)
     outputs = [x.array for x in tensors]
 
     def run() -> None:
         flat = flattened(array).view(np.uint8)
+        rows = np.empty((group.size(), flat.size), np.uint8) if here else None
         if array.nbytes * group.size() <= work.PIECE:
             BYTE = mpi.library().BYTE
-            rows = np.empty((group.size(), flat.size), np.uint8) if here else None
             group.communicator.Gather([flat, BYTE], None if rows is None else [rows, BYTE], root)
         else:
-            rows = _moved_to(group.communicator, flat, root)
+            work.gather_bytes(group.communicator, flat, None if rows is None else list(rows), root)
+            if rows is not None:
+                rows[root] = flat
         for output, row in zip(outputs, () if rows is None else rows):
             output[...] = row.view(array.dtype).reshape(output.shape)
 
     return execute(group, what("gather", array, f"to rank {group.ranks[root]}"), run, written(*tensors), async_op)
-
-
-def _moved_to(communicator: Any, raw: np.ndarray, root: int) -> list[np.ndarray] | None:
-    """Rows of bytes of all ranks on rank `root`, in pieces."""
-    if communicator.rank != root:
-        for piece in work.pieces(raw):
-            communicator.Send(piece, root)
-        return None
-    rows = [raw if rank == root else np.empty_like(raw) for rank in range(communicator.size)]
-    for rank, row in enumerate(rows):
-        for piece in work.pieces(row) if rank != root else ():
-            communicator.Recv(piece, rank)
-    return rows
 
 
 def scatter(
@@ -351,15 +351,7 @@ def scatter(
     group = resolve(group)
     root, array = root_in(group, "src", src, group_src, default=0), tensor.array
     here = group.rank() == root
-    if here and scatter_list is None:
-        raise ValueError("Argument ``scatter_list`` must be specified on source rank.")
-    if not here and scatter_list:
-        raise ValueError("Argument ``scatter_list`` must NOT be specified on non-source ranks.")
-    tensors = check_tensors(scatter_list or [], "scatter_list")
-    if here:
-        _check_count(tensors, group, "scatter_list")
-        _check_same_dtype(tensor, *tensors)
-        _check_shapes(tensors, array.shape, "scatter_list")
+    tensors = _tensors_at_root(scatter_list, "scatter_list", "source", tensor, group, here)
     inputs = [x.array for x in tensors]
 
     def run() -> None:
@@ -369,14 +361,9 @@ def scatter(
         if array.nbytes * group.size() <= work.PIECE:
             BYTE = mpi.library().BYTE
             communicator.Scatter([np.stack(rows).view(np.uint8), BYTE] if here else None, [own.view(np.uint8), BYTE], root)
-        elif here:
-            for rank, row in enumerate(rows):
-                for piece in work.pieces(row.view(np.uint8)) if rank != root else ():
-                    communicator.Send(piece, rank)
-            own = rows[root]
         else:
-            for piece in work.pieces(own.view(np.uint8)):
-                communicator.Recv(piece, root)
+            work.scatter_bytes(communicator, None if here else own, rows, root)
+            own = rows[root] if here else own
         array[...] = own.reshape(array.shape)
 
     return execute(group, what("scatter", array, f"from rank {group.ranks[root]}"), run, written(tensor), async_op)

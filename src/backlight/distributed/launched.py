@@ -115,7 +115,7 @@ def main(engine: str, arguments: list[str]) -> int:
     from backlight.distributed import mpi
 
     mpi.end_with_parent()
-    if os.environ.get("OMPI_MCA_mpi_ft_enable") == "1":  # noqa: SIM112
+    if mpi.job_survives():
         mpi.library()  # before a script imports mpi4py.MPI by itself: a job that survives deaths ends in another way
     reported = False
 

@@ -39,6 +39,11 @@ class WorkerDied(RuntimeError):
     """The process that a call waited for has died; only jobs started with `--with-ft ulfm` live to see it."""
 
 
+def job_survives() -> bool:
+    """Whether mpirun was started with --with-ft ulfm. Initialises nothing."""
+    return os.environ.get("OMPI_MCA_mpi_ft_enable") == "1"  # noqa: SIM112
+
+
 def is_available() -> bool:
     """Whether mpi4py is installed. Doesn't import it."""
     from importlib.util import find_spec
@@ -53,7 +58,7 @@ def library() -> Any:
     global _mpi, survives
     with _loading:
         if _mpi is None:
-            survives = os.environ.get("OMPI_MCA_mpi_ft_enable") == "1"  # noqa: SIM112  (before it is hidden from children)
+            survives = job_survives()
             _mpi = _load()
     return _mpi
 
@@ -183,6 +188,20 @@ def wait_for(ready: Callable[[], Any], timeout: float | None, late: Callable[[],
             raise late()
         if waited > HOT or not hot:
             nap = min(LONGEST_NAP, nap * 1.5 or 2e-5)
+
+
+def barrier(timeout: float | None, what: str) -> None:
+    """Returns when all processes of the job have come here; DistributedTimeoutError says that this rank's `what` waited."""
+    world = library().COMM_WORLD
+    others = f"the other {world.size - 1} processes of the job to call it"
+    late = lambda: DistributedTimeoutError(f"rank {world.rank} {what} waited {timeout:g} s for {others}")
+    wait_for(world.Ibarrier().Test, timeout, late)
+
+
+def failed_ranks(communicator: Any) -> list[int]:
+    """The ranks of a communicator whose processes have died, where MPI tells (see `survives`)."""
+    failed = communicator.Get_failed()
+    return library().Group.Translate_ranks(failed, list(range(failed.size)), communicator.group)
 
 
 def give_way() -> None:

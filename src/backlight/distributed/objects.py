@@ -10,6 +10,7 @@ import numpy as np
 from .. import dtypes
 from ..tensor import Tensor
 from . import messages, work
+from .collectives import check_list_at_root
 from .groups import is_outside, resolve, root_in
 from .work import execute
 
@@ -70,10 +71,7 @@ def gather_object(
     group = resolve(group)
     root = root_in(group, "dst", dst, group_dst, default=0)
     here = group.rank() == root
-    if here and object_gather_list is None:
-        raise ValueError("Argument ``gather_list`` must be specified on destination rank.")
-    if not here and object_gather_list:
-        raise ValueError("Argument ``gather_list`` must NOT be specified on non-destination ranks.")
+    check_list_at_root(object_gather_list, "gather_list", "destination", here)
     payload, gathered = pickle.dumps(obj), []
     action = lambda: gathered.extend(_gather(group.communicator, payload, root))
     execute(group, ("gather_object", "", None, f"to rank {group.ranks[root]}"), action, [], False)
@@ -85,15 +83,9 @@ def _gather(communicator: Any, payload: bytes, root: int) -> list[bytes]:
     sizes = np.empty(communicator.size, np.int64) if communicator.rank == root else None
     communicator.Gather(np.array([len(payload)], np.int64), sizes, root)
     own = np.frombuffer(payload, np.uint8)
-    if sizes is None:
-        for piece in work.pieces(own):
-            communicator.Send(piece, root)
-        return []
-    rows = [own if rank == root else np.empty(int(n), np.uint8) for rank, n in enumerate(sizes)]
-    for rank, row in enumerate(rows):
-        for piece in work.pieces(row) if rank != root else ():
-            communicator.Recv(piece, rank)
-    return [row.tobytes() for row in rows]
+    rows = None if sizes is None else [own if rank == root else np.empty(int(n), np.uint8) for rank, n in enumerate(sizes)]
+    work.gather_bytes(communicator, own, rows, root)
+    return [row.tobytes() for row in rows or ()]
 
 
 def scatter_object_list(
@@ -122,13 +114,9 @@ def scatter_object_list(
         communicator = group.communicator
         size = np.empty(1, np.int64)
         communicator.Scatter(np.array([len(x) for x in payloads], np.int64) if here else None, size, root)
-        for rank, payload in enumerate(payloads):
-            for piece in work.pieces(np.frombuffer(payload, np.uint8)) if rank != root else ():
-                communicator.Send(piece, rank)
-        if not here:
-            flat = np.empty(int(size[0]), np.uint8)
-            for piece in work.pieces(flat):
-                communicator.Recv(piece, root)
+        flat = None if here else np.empty(int(size[0]), np.uint8)
+        work.scatter_bytes(communicator, flat, [np.frombuffer(payload, np.uint8) for payload in payloads], root)
+        if flat is not None:
             received[0] = flat.tobytes()
 
     execute(group, ("scatter_object_list", "", None, f"from rank {group.ranks[root]}"), run, [], False)

@@ -22,7 +22,7 @@ import numpy as np
 from . import mpi
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from .groups import ProcessGroup
 
@@ -298,11 +298,9 @@ def _fail(work: Work, why: str) -> mpi.DistributedTimeoutError:
 
 def _explained(work: Work, error: Exception) -> Exception:
     """What MPI reports, in words: in jobs that survive it, that a rank has died."""
-    MPI, communicator = mpi.library(), work.group.communicator
     try:
-        failed = communicator.Get_failed()
-        dead = MPI.Group.Translate_ranks(failed, list(range(failed.size)), communicator.group)
-    except (MPI.Exception, NotImplementedError):  # this library doesn't tell
+        dead = mpi.failed_ranks(work.group.communicator)
+    except (mpi.library().Exception, NotImplementedError):  # this library doesn't tell
         dead = []
     if dead:
         ranks = [work.group.ranks[rank] for rank in dead]
@@ -390,10 +388,40 @@ class Notes:
 PIECE = 1 << 30  # bytes per MPI call: its counts have 32 bits
 
 
-def pieces(flat: np.ndarray, size: int | None = None) -> list[np.ndarray]:
-    """Parts of a 1-d array, each of at most `size` bytes (by default PIECE)."""
+def pieces(flat: Any, size: int | None = None) -> list:
+    """Parts of a 1-d array or memoryview, each of at most `size` bytes (by default PIECE)."""
     step = max(1, (size or PIECE) // flat.itemsize)
-    return [flat[i : i + step] for i in range(0, flat.size, step)]
+    return [flat[i : i + step] for i in range(0, len(flat), step)]
+
+
+def send_bytes(communicator: Any, flat: np.ndarray, to: int) -> None:
+    """Sends a flat contiguous array of any size, to `receive_bytes`."""
+    for piece in pieces(flat.view(np.uint8)):
+        communicator.Send(piece, to)
+
+
+def receive_bytes(communicator: Any, flat: np.ndarray, source: int) -> None:
+    """Receives what `send_bytes` sends into a flat contiguous array of the same size."""
+    for piece in pieces(flat.view(np.uint8)):
+        communicator.Recv(piece, source)
+
+
+def gather_bytes(communicator: Any, flat: np.ndarray, rows: Sequence[np.ndarray] | None, root: int) -> None:
+    """On rank `root`, receives the flat arrays of all other ranks into `rows`; the others send theirs."""
+    if rows is None:
+        send_bytes(communicator, flat, root)
+    for rank, row in enumerate(rows or ()):
+        if rank != root:
+            receive_bytes(communicator, row, rank)
+
+
+def scatter_bytes(communicator: Any, flat: np.ndarray | None, rows: Sequence[np.ndarray] | None, root: int) -> None:
+    """Rank `root` sends each other rank its row; the others receive theirs into `flat`."""
+    if flat is not None:
+        receive_bytes(communicator, flat, root)
+    for rank, row in enumerate(rows or ()):
+        if rank != root:
+            send_bytes(communicator, row, rank)
 
 
 def broadcast_bytes(communicator: Any, flat: np.ndarray, root: int) -> None:

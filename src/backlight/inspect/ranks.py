@@ -129,8 +129,6 @@ def gather(record: Record, to: int = 0) -> Ranks | None:
 
     world = mpi.library().COMM_WORLD
     record.rank = world.rank
-    request, timeout = world.Ibarrier(), mpi.DEFAULT_TIMEOUT
-    text = f"rank {world.rank}: inspect.gather waited {timeout:g} s for the other ranks to call it"
-    mpi.wait_for(request.Test, timeout, lambda: mpi.DistributedTimeoutError(text))
+    mpi.barrier(mpi.DEFAULT_TIMEOUT, "in inspect.gather")
     texts = world.gather(record.to_jsonl(), root=to)
     return None if texts is None else Ranks([Record.from_jsonl(text) for text in texts])

@@ -13,6 +13,7 @@ SMART rule asks first: a walk over the graphs of all workers marks the messages 
 from __future__ import annotations
 
 import itertools
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,11 +22,14 @@ from ...engine import sweep
 from ...futures import Future
 from ...state import modes
 from ...tensor import Tensor
+from ...views import current_node
 from .. import mpi
 from ..rpc import agent as rpc
 from . import graph
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from .graph import Context, RecvRpcBackward, SendRpcBackward
 
 _numbers = itertools.count()
@@ -96,6 +100,22 @@ class Pass:
         for box in boxes:
             box._complete(None, error)
 
+    @contextmanager
+    def ending(self) -> Iterator[None]:
+        """What happens inside is this pass: whatever it raises ends it here, for the root on all workers, and then it is forgotten."""
+        try:
+            yield
+        except Exception as error:
+            error = _with_node(error)
+            if self.number[0] == rpc.current().rank:
+                _fail(self.context, self.number, error, str(error))
+            else:
+                self.fail(error)
+            raise error from error.__cause__
+        finally:
+            with self.context.lock:
+                self.context.passes.pop(self.number, None)
+
     def run(self, roots: list, gradients: list) -> None:
         """Runs this worker's sweep, and waits until those whose sweeps it started have finished."""
         context = self.context
@@ -156,25 +176,15 @@ def backward(context_id: int, roots: list, retain_graph: bool = False, *, smart:
         )
     context = graph.retrieve(context_id)
     _check_roots(roots)
-    nodes = [root.node if root.base is None else graph.current_node(root) for root in roots]
-    agent = rpc.current()
-    this = Pass(context, (agent.rank, next(_numbers)), retain_graph)
+    nodes = [current_node(root) for root in roots]
+    this = _pass(context, (rpc.current().rank, next(_numbers)), retain_graph)
     this.started = True
-    with context.lock:
-        context.passes[this.number] = this
-    try:
+    with this.ending():
         if smart:
             this.marked = set()
             for future in this.mark(nodes):
                 future.wait()
         this.run(nodes, [np.ones_like(root.array) for root in roots])
-    except Exception as error:
-        error = _with_node(error)
-        _tell_of_failure(context, this, error)
-        raise error from error.__cause__
-    finally:
-        with context.lock:
-            context.passes.pop(this.number, None)
 
 
 def _check_roots(roots: Any) -> None:
@@ -204,15 +214,8 @@ def take_gradients(context_id: int, number: tuple, message: int, gradients: list
         starts, this.started = not this.started, True
     this.mailbox(message)._complete(gradients, None)
     if starts:
-        try:
+        with this.ending():
             this.run([], [])
-        except Exception as error:
-            error = _with_node(error)
-            this.fail(error)
-            raise error from error.__cause__
-        finally:
-            with context.lock:
-                context.passes.pop(number, None)
 
 
 def deliver_gradients(context_id: int, number: tuple, message: int, gradients: list, keep: bool) -> bool:  # noqa: ARG001
@@ -259,24 +262,21 @@ def _with_node(error: Exception) -> Exception:
     return named
 
 
-def _tell_of_failure(context: Context, this: Pass, error: BaseException) -> None:
-    """Ends the pass on the other workers, too, which might wait for gradients that won't come."""
-    this.fail(error)
-    for worker in context.known:
-        rpc.current().note_later(worker, fail_here, context.number, this.number, str(error))
-
-
-def fail_here(context_id: int, number: tuple, text: str) -> None:
-    """A pass has failed elsewhere: it ends here and on the workers that were told of the context from here."""
-    context = graph._contexts.get(context_id)
-    if context is None or number in context.failed:
-        return
+def _fail(context: Context, number: tuple, error: BaseException, text: str) -> None:
+    """Ends a pass here, and on the workers that were told of the context from here: they might wait for gradients that won't come."""
     with context.lock:
+        context.failed.setdefault(number, error)
         this = context.passes.get(number)
         if this is not None and not this.started:
             del context.passes[number]
-        context.failed[number] = RuntimeError(f"The backward pass failed on another worker: {text}")
     if this is not None:
-        this.fail(context.failed[number])
+        this.fail(error)
     for worker in context.known:
-        rpc.current().note_later(worker, fail_here, context_id, number, text)
+        rpc.current().note_later(worker, fail_here, context.number, number, text)
+
+
+def fail_here(context_id: int, number: tuple, text: str) -> None:
+    """A pass has failed elsewhere."""
+    context = graph._contexts.get(context_id)
+    if context is not None and number not in context.failed:
+        _fail(context, number, RuntimeError(f"The backward pass failed on another worker: {text}"), text)

@@ -77,8 +77,8 @@ class Agent:
         self.numbers = itertools.count(1)
         self.calls: dict[int, tuple[Future, int, str]] = {}  # those that wait for an answer: future, worker, what
         self.deadlines: list[tuple[float, int, float]] = []  # a heap of (when, number, seconds)
-        self.received: deque[Any] = deque()  # calls that a waiting thread met, some opened: the leader executes them
-        self.dead: dict[int, str] = {}  # workers that died, where MPI tells
+        self.received: deque[Message] = deque()  # calls that a waiting thread met: the leader executes them
+        self.dead: set[int] = set()  # workers that died, where MPI tells
         self._later: deque[tuple] = deque()  # notes to send: from where nothing may be sent (finalizers)
         self._lock = threading.Lock()
         self._leading = threading.Lock()
@@ -91,10 +91,6 @@ class Agent:
         self.reports: dict[tuple[int, int], int] = {}  # what others reported in a round of shutdown: see _sum_of_living
         self.all_idle = False
         self.activity = 0  # calls that were made or executed
-
-    def begin(self) -> None:
-        """Starts to look for messages."""
-        self._start_follower()
 
     # Calls
 
@@ -202,7 +198,8 @@ class Agent:
 
     # The threads
 
-    def _start_follower(self) -> None:
+    def start_follower(self) -> None:
+        """Starts a thread, which leads if none does."""
         with self._lock:
             self._followers += 1
         threading.Thread(target=self._follow, name="backlight rpc", daemon=True).start()
@@ -211,18 +208,18 @@ class Agent:
         """A thread's life: wait for the lead, lead until a call comes, hand over the lead, execute the call."""
         while self.running:
             with self._leading:
-                received = self._lead()
+                message = self._lead()
                 with self._lock:
                     self._followers -= 1
                     alone = self._followers == 0
-                    self._executing += received is not None
-                    self.activity += received is not None and self._kind(received) == CALL
-            if received is None:
+                    self._executing += message is not None
+                    self.activity += message is not None and message.kind == CALL
+            if message is None:
                 return
             if alone:
-                self._start_follower()
+                self.start_follower()
             try:
-                self._execute(received)
+                self._execute(message)
             finally:
                 with self._lock:
                     self._executing -= 1
@@ -237,7 +234,7 @@ class Agent:
         with suppress(RuntimeError):  # somebody else has done it
             self._napping.release()
 
-    def _lead(self) -> Any:
+    def _lead(self) -> Message | None:
         """Looks for messages until a call has come: that call. None when rpc ends."""
         nap = NAP
         started = time.perf_counter()
@@ -255,7 +252,7 @@ class Agent:
                     raise
                 finally:
                     self._polling.release()
-                if met is not True and met is not False:
+                if isinstance(met, Message):
                     return met
                 if met:
                     started, nap = time.perf_counter(), NAP
@@ -278,58 +275,52 @@ class Agent:
                 self._napping.acquire(timeout=nap)
         return None
 
-    def _look(self, execute: bool) -> Any:
+    def _look(self, execute: bool) -> Message | bool:
         """Takes one message, if there is one. Answers complete their futures; a call is returned, or put aside for the leader."""
         try:
-            received = self.channel.receive()
+            message = self.channel.receive()
         except self.channel.MPI.Exception:  # a process has died: MPI says so until it is acknowledged
             if not mpi.survives:
                 raise
             self._look_for_the_dead()
             return False
-        if received is None:
+        if message is None:
             return False
-        kind, number = self.channel.outside(received)
-        if kind in (ANSWER, FAILURE):
-            try:
-                self._take_answer(self.channel.open(received, self.timeout))
-            except Exception as error:  # it can't be unpickled here
-                self._answered(number, None, error)
+        if message.kind in (ANSWER, FAILURE):
+            self._take_answer(message)
             return True
-        if kind in (NOTE, DELIVERY) and self.channel.is_whole(received):
-            received = self._take_at_once(received)
-            if received is None:
-                return True
+        if message.kind in (NOTE, DELIVERY) and message.whole and self._take_at_once(message):
+            return True
         if execute:
-            return received
-        self.received.append(received)
+            return message
+        self.received.append(message)
         self._wake_leader()
         return True
 
-    def _take_at_once(self, received: tuple) -> Message | None:
-        """Does what a note or a delivery asks for. A delivery that nobody waits for yet is returned: it needs a thread."""
+    def _take_at_once(self, message: Message) -> bool:
+        """Does what a note or a delivery asks for. False for a delivery that nobody waits for yet: it needs a thread."""
         try:
-            message = self.channel.open(received, self.timeout)
+            self.channel.open(message, self.timeout)
             function, args, kwargs = message.content
             if message.kind == NOTE:
                 function(*args, **kwargs)
-            elif not _DELIVERED_BY[function](*args, **kwargs):
-                return message
+            elif _DELIVERED_BY[function](*args, **kwargs):
+                self._answer(message, None)
             else:
-                self._answer(message.source, message.number, -1, None)
+                return False
         except Exception as error:
-            kind, number = self.channel.outside(received)
-            if kind == DELIVERY:
-                self._answer_error(received[0], number, error)
-            elif self.running:
-                traceback.print_exc()
-        return None
+            self._answer_error(message, error)
+        return True
 
     def _take_answer(self, message: Message) -> None:
         from ..autograd import graph
 
-        waiting = self.calls.get(message.number)
-        if waiting is None:  # it came too late
+        try:
+            self.channel.open(message, self.timeout)
+        except Exception as error:  # it can't be unpickled here
+            self._answered(message.number, None, error)
+            return
+        if message.number not in self.calls:  # it came too late
             return
         if message.kind == FAILURE:
             self._answered(message.number, None, message.content.as_exception())
@@ -368,66 +359,57 @@ class Agent:
 
     # Executing
 
-    def _kind(self, received: Any) -> int:
-        return received.kind if isinstance(received, Message) else self.channel.outside(received)[0]
-
-    def _execute(self, received: Any) -> None:
+    def _execute(self, message: Message) -> None:
         """Runs a call that came, in its autograd context, and sends the answer when it is there."""
         from ..autograd import graph
 
-        if isinstance(received, Message):
-            to, number = received.source, received.number
-        else:
-            to, (_, number) = received[0], self.channel.outside(received)
         try:
-            message = received if isinstance(received, Message) else self.channel.open(received, self.timeout)
+            self.channel.open(message, self.timeout)
             graph.received(message)
             with graph.in_context(message.context):
-                function, args, kwargs = message.content
-                del message.content
+                (function, args, kwargs), message.content = message.content, None
                 result = function(*args, **kwargs)
         except BaseException as error:
-            if number:
-                self._answer_error(to, number, error)
-            elif self.running:
-                traceback.print_exc()
+            self._answer_error(message, error)
             return
-        if not number:
+        if message.kind == NOTE:
             return
-        context = message.context
-        if is_asynchronous(function):
-            if isinstance(result, Future):
-                result._call_when_done(lambda future: self._answer_future(to, number, context, future))
-                return
-            error = RuntimeError(
-                f"Functions decorated with @rpc.async_function must return a torch.futures.Future object, but got {type(result)}"
-            )
-            self._answer_error(to, number, error)
-            return
-        del args, kwargs
-        self._answer(to, number, context, result)
+        if not is_asynchronous(function):
+            del args, kwargs
+            self._answer(message, result)
+        elif isinstance(result, Future):
+            result._call_when_done(lambda future: self._answer_future(message, future))
+        else:
+            text = f"Functions decorated with @rpc.async_function must return a torch.futures.Future object, but got {type(result)}"
+            self._answer_error(message, RuntimeError(text))
 
-    def _answer(self, to: int, number: int, context: int, result: Any) -> None:
+    def _answer(self, message: Message, result: Any) -> None:
+        """Sends what a call gave, in the call's context."""
         from ..autograd import graph
 
         try:
-            with graph.in_context(context):
-                message = Message(ANSWER, number, result)
-                packed = self._pack(message, to, "an answer")
-            self._send(to, message, packed, self.timeout, "an answer")
+            with graph.in_context(message.context):
+                answer = Message(ANSWER, message.number, result)
+                packed = self._pack(answer, message.source, "an answer")
+            self._send(message.source, answer, packed, self.timeout, "an answer")
         except mpi.WorkerDied:
             pass
         except BaseException as error:
-            self._answer_error(to, number, error)
+            self._answer_error(message, error)
 
-    def _answer_future(self, to: int, number: int, context: int, future: Future) -> None:
+    def _answer_future(self, message: Message, future: Future) -> None:
         if future._error is not None:
-            self._answer_error(to, number, future._error)
+            self._answer_error(message, future._error)
         else:
-            self._answer(to, number, context, future._value)
+            self._answer(message, future._value)
 
-    def _answer_error(self, to: int, number: int, error: BaseException) -> None:
-        if isinstance(error, mpi.WorkerDied) and to in self.dead:
+    def _answer_error(self, message: Message, error: BaseException) -> None:
+        """Sends what a call raised. That of a note, for which nobody waits, is shown here."""
+        if message.kind == NOTE:
+            if self.running:
+                traceback.print_exception(error)
+            return
+        if isinstance(error, mpi.WorkerDied) and message.source in self.dead:
             return
         content = remote_error(error, self.workers[self.rank])
         try:
@@ -436,19 +418,16 @@ class Agent:
             content = RemoteError(RuntimeError, content.text)
             packed = pickled(content)
         with suppress(mpi.WorkerDied, mpi.DistributedTimeoutError):
-            self._send(to, Message(FAILURE, number, content), packed, self.timeout, "an answer")
+            self._send(message.source, Message(FAILURE, message.number, content), packed, self.timeout, "an answer")
 
     # Deaths
 
     def _look_for_the_dead(self) -> None:
         """Fails the calls to workers that died. MPI tells of them only in jobs that survive it (`--with-ft ulfm`)."""
-        comm = self.channel.headers
-        failed = comm.Get_failed()
-        ranks = self.channel.MPI.Group.Translate_ranks(failed, list(range(failed.size)), comm.group)
-        for rank in ranks:
+        for rank in mpi.failed_ranks(self.channel.headers):
             if rank not in self.dead:
-                self.dead[rank] = self.workers[rank].name
-                comm.Ack_failed()
+                self.dead.add(rank)
+                self.channel.headers.Ack_failed()
                 for number, (_future, to, what) in list(self.calls.items()):
                     if to == rank:
                         self._answered(number, None, mpi.WorkerDied(self._death(rank, what)))
@@ -581,19 +560,10 @@ def start(name: str, timeout: float) -> Agent:
     """Makes this process's agent, when all processes of the job do."""
     from ... import nn, optim  # noqa: F401  (now: two threads that import parts of them at once can get in each other's way)
 
-    world = mpi.library().COMM_WORLD
-    limit = timeout or None
-    request = world.Ibarrier()
-    mpi.wait_for(
-        request.Test,
-        limit,
-        lambda: mpi.DistributedTimeoutError(
-            f"rank {world.rank} ({name}): init_rpc waited {timeout:g} s for the other {world.size - 1} processes of the job to call it"
-        ),
-    )
+    mpi.barrier(timeout or None, f"({name}): init_rpc")
     agent = Agent(name, timeout)
     set_current(agent)
-    agent.begin()
+    agent.start_follower()
     return agent
 
 

@@ -1,7 +1,7 @@
 """Messages between workers: how objects become bytes, and bytes travel.
 
 A message is one header, which holds the pickled object, and the memory of its tensors, which is never pickled. Small messages are one
-piece; what is larger than INLINE is received straight into the memory of the new tensors, in pieces of at most PIECE bytes.
+piece; what is larger than INLINE is received straight into the memory of the new tensors, in pieces that MPI can count.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ import numpy as np
 from ... import dtypes
 from ...tensor import Parameter, Tensor
 from .. import mpi
+from ..work import pieces
 
 INLINE = 256 * 1024  # bytes of tensors that travel in the header's message: copying them costs less than a message of their own
-PIECE = 1 << 30  # bytes: a message of MPI counts in 32 bits
 _ALIGNMENT = 16
 _HEADER = struct.Struct("<BqqqqI")  # kind, number, context, autograd number, buffers' first tag, number of buffers
 
@@ -32,7 +32,8 @@ _this_thread = threading.local()
 class Message:
     """What one worker sends another. `number` names the call that it makes or answers; `context` and `autograd` are -1 for none.
 
-    kind: what to do with it. content: any object. tensors: those in it, in the order in which they were met."""
+    kind: what to do with it. content: any object. tensors: those in it, in the order in which they were met. `unopened`: of a message that has
+    been received, what its content is to be made of: the header's memory, the first tag of what follows (-1: nothing does), how many buffers."""
 
     kind: int
     number: int
@@ -41,6 +42,12 @@ class Message:
     autograd: int = -1
     source: int = -1
     tensors: list[Any] = field(default_factory=list)
+    unopened: tuple[bytearray, int, int] | None = None
+
+    @property
+    def whole(self) -> bool:
+        """Whether all of it is here: none of its memory follows."""
+        return self.unopened is None or self.unopened[1] < 0
 
 
 # Objects and bytes
@@ -88,9 +95,7 @@ class _Pickler(pickle.Pickler):
         self.tensors = tensors
 
     def reducer_override(self, obj: Any) -> Any:
-        if isinstance(obj, Tensor) and type(obj) in (Tensor, Parameter):
-            return _reduce_tensor(obj, self.tensors)
-        return NotImplemented
+        return _reduce_tensor(obj, self.tensors) if type(obj) in (Tensor, Parameter) else NotImplemented
 
 
 def _cloud_pickler(file: Any, buffers: list, tensors: list) -> Any:
@@ -103,9 +108,7 @@ def _cloud_pickler(file: Any, buffers: list, tensors: list) -> Any:
 
     class CloudPickler(cloudpickle.Pickler):
         def reducer_override(self, obj: Any) -> Any:
-            if isinstance(obj, Tensor) and type(obj) in (Tensor, Parameter):
-                return _reduce_tensor(obj, tensors)
-            return super().reducer_override(obj)
+            return _reduce_tensor(obj, tensors) if type(obj) in (Tensor, Parameter) else super().reducer_override(obj)
 
     return CloudPickler(file, protocol=5, buffer_callback=buffers.append)
 
@@ -173,8 +176,8 @@ class Channel:
         data, buffers, _tensors = packed
         sizes = [len(data), *(buffer.nbytes for buffer in buffers)]
         inline = sum(sizes) <= INLINE
-        pieces = [] if inline else _pieces([memoryview(data), *buffers])
-        tag = next(self._tags) if pieces else -1
+        following = [] if inline else _pieces([memoryview(data), *buffers])
+        tag = -1 if inline else next(self._tags)
         parts = [
             _HEADER.pack(message.kind, message.number, message.context, message.autograd, tag, len(sizes)),
             struct.pack(f"<{len(sizes)}q", *sizes),
@@ -187,10 +190,10 @@ class Channel:
                 position += padding + len(part)
         header = b"".join(parts)
         requests = [self.headers.Isend(header, to, 0)]
-        requests += [self.memory.Isend([piece, self.MPI.BYTE], to, tag + i % 64) for i, piece in enumerate(pieces)]
+        requests += [self.memory.Isend([piece, self.MPI.BYTE], to, tag + i % 64) for i, piece in enumerate(following)]
         self._complete(requests, timeout, f"worker {to} hasn't taken the message ({sum(sizes):,} bytes): {what}")
 
-    def receive(self) -> tuple | None:
+    def receive(self) -> Message | None:
         """What came, not yet unpickled (see `open`), or None."""
         message = self.headers.Improbe(self.MPI.ANY_SOURCE, 0, self._status)
         if message is None:
@@ -198,28 +201,17 @@ class Channel:
         source, count = self._status.Get_source(), self._status.Get_count(self.MPI.BYTE)
         header = bytearray(count)
         message.Recv([header, self.MPI.BYTE])
-        return source, header
-
-    @staticmethod
-    def outside(received: tuple) -> tuple[int, int]:
-        """The kind and the number of a message that isn't open yet."""
-        kind, number, *_ = _HEADER.unpack_from(received[1])
-        return kind, number
-
-    @staticmethod
-    def is_whole(received: tuple) -> bool:
-        """Whether all of a message is there: none of its memory follows."""
-        return _HEADER.unpack_from(received[1])[4] < 0
-
-    def open(self, received: tuple, timeout: float | None) -> Message:
-        """The message, with the memory of its tensors. Waits for what is still on its way."""
-        source, header = received
         kind, number, context, autograd, tag, count = _HEADER.unpack_from(header)
+        return Message(kind, number, None, context, autograd, source, unopened=(header, tag, count))
+
+    def open(self, message: Message, timeout: float | None) -> None:
+        """Makes a message's content and tensors of what came, once. Waits for what is still on its way."""
+        if message.unopened is None:
+            return
+        (header, tag, count), message.unopened = message.unopened, None
         sizes = struct.unpack_from(f"<{count}q", header, _HEADER.size)
-        view = memoryview(header)
         if tag < 0:
-            position = _HEADER.size + 8 * count
-            buffers = []
+            view, position, buffers = memoryview(header), _HEADER.size + 8 * count, []
             for size in sizes:
                 position += -position % _ALIGNMENT
                 buffers.append(view[position : position + size])
@@ -227,12 +219,11 @@ class Channel:
         else:
             memory: list[Any] = [np.empty(size, np.uint8) for size in sizes]
             buffers = [memoryview(array) for array in memory]
-            requests = [
-                self.memory.Irecv([piece, self.MPI.BYTE], source, tag + i % 64) for i, piece in enumerate(_pieces(buffers))
-            ]
-            self._complete(requests, timeout, f"the rest of a message from worker {source} ({sum(sizes):,} bytes) didn't come")
-        content, tensors = unpickled(buffers[0], buffers[1:])
-        return Message(kind, number, content, context, autograd, source, tensors)
+            parts = enumerate(_pieces(buffers))
+            requests = [self.memory.Irecv([piece, self.MPI.BYTE], message.source, tag + i % 64) for i, piece in parts]
+            what = f"the rest of a message from worker {message.source} ({sum(sizes):,} bytes) didn't come"
+            self._complete(requests, timeout, what)
+        message.content, message.tensors = unpickled(buffers[0], buffers[1:])
 
     def _complete(self, requests: list, timeout: float | None, what: str) -> None:
         Request = self.MPI.Request
@@ -246,4 +237,4 @@ class Channel:
 
 
 def _pieces(buffers: list) -> list:
-    return [buffer[i : i + PIECE] for buffer in buffers for i in range(0, max(1, buffer.nbytes), PIECE)]
+    return [piece for buffer in buffers for piece in pieces(buffer)]

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import io
 from typing import TYPE_CHECKING
 
-from rich.console import Console
 from rich.text import Text
 
 from .graph import _dot_group, _Picture, _quoted
-from .terminal import Column, _cells, render, table
+from .terminal import Column, _cells, plain_console, render, table
 from .words import count, places, source
 
 if TYPE_CHECKING:
@@ -27,7 +25,7 @@ def to_text(ranks: Ranks, width: int, limit: int, passes: int) -> str:
         parts += ["", Text(f"… and {count(len(ranks.passes) - passes, 'more backward pass')}", "dim")]
     if not ranks.passes:
         parts.append(f"No backward pass ran on {count(len(ranks.records), 'rank')}.")
-    return render(parts, Console(file=io.StringIO(), width=width, color_system=None, legacy_windows=False))
+    return render(parts, plain_console(width))
 
 
 def _pass(ranks: Ranks, number: int, width: int, limit: int) -> list[RenderableType]:

@@ -39,8 +39,12 @@ _OTHER_LETTERS = str.maketrans("µ…·−×", "u~.-x")
 
 def to_text(record: Record, width: int = 80, steps: int = 100, passes: int = 3) -> str:
     """The record as plain text."""
-    console = Console(file=io.StringIO(), width=width, color_system=None, force_terminal=False, legacy_windows=False)
-    return _render(record, console, steps, passes)
+    return _render(record, plain_console(width), steps, passes)
+
+
+def plain_console(width: int) -> Console:
+    """A console for text without colours."""
+    return Console(file=io.StringIO(), width=width, color_system=None, force_terminal=False, legacy_windows=False)
 
 
 def write(record: Record, file: TextIO, width: int, steps: int = 100, passes: int = 3) -> None:
